@@ -1,0 +1,44 @@
+# One function per kind of target, so that warnings and include rules are said once.
+
+# What all our code is compiled with. Private: nothing here reaches users of the library.
+add_library(shardcomm_build_flags INTERFACE)
+target_compile_options(shardcomm_build_flags INTERFACE
+  -Wall -Wextra -Werror
+  $<$<COMPILE_LANGUAGE:C,CXX>:-Wconversion>)
+target_include_directories(shardcomm_build_flags INTERFACE ${PROJECT_SOURCE_DIR}/include)
+
+# A folder of src/ as an object library. USES names the external libraries (targets) it compiles against.
+function(shardcomm_folder name)
+  cmake_parse_arguments(arg "" "" "SOURCES;USES" ${ARGN})
+  add_library(shardcomm_${name} OBJECT ${arg_SOURCES})
+  target_include_directories(shardcomm_${name} PRIVATE ${PROJECT_SOURCE_DIR}/src)
+  target_link_libraries(shardcomm_${name} PRIVATE shardcomm_build_flags ${arg_USES})
+  set_property(GLOBAL APPEND PROPERTY SHARDCOMM_FOLDERS shardcomm_${name})
+  set_property(GLOBAL APPEND PROPERTY SHARDCOMM_USES ${arg_USES})
+endfunction()
+
+# A GoogleTest program. FOLDERS links the objects of those folders (to test what is not exported);
+# without FOLDERS the test links the shared library, as a user would.
+function(shardcomm_test name)
+  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;FOLDERS;USES;LABELS" ${ARGN})
+  if(NOT arg_SOURCES)
+    set(arg_SOURCES ${name}.cc)
+  endif()
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 120)
+  endif()
+  add_executable(${name} ${arg_SOURCES})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${name} PRIVATE shardcomm_build_flags GTest::gtest_main Threads::Threads ${arg_USES})
+  if(arg_FOLDERS)
+    foreach(folder IN LISTS arg_FOLDERS)
+      target_link_libraries(${name} PRIVATE shardcomm_${folder})
+    endforeach()
+    get_property(uses GLOBAL PROPERTY SHARDCOMM_USES)
+    target_link_libraries(${name} PRIVATE ${uses})
+  else()
+    target_link_libraries(${name} PRIVATE shardcomm)
+  endif()
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
+endfunction()
