@@ -1,0 +1,37 @@
+// The door of src/kernels: what may be launched to move and combine bytes. Each launch names its stream; on a host
+// stream the host twin runs inline on the calling thread (which is that stream's thread), on a CUDA stream a kernel
+// is enqueued. So an algorithm on mapped memory does not know which processor moves its bytes.
+// Pointers need only be aligned to their element; counts may be anything, 0 included.
+#pragma once
+#include <span>
+
+#include "shardcomm/status.h"
+#include "shardcomm/stream.h"
+#include "shardcomm/types.h"
+
+namespace shardcomm::kernels {
+
+// target[0, bytes) = source[0, bytes). No overlap, but target == source is allowed and does nothing.
+struct CopyLaunch {
+  void* target;
+  const void* source;
+  size_t bytes;
+};
+
+// target[i] = round(scale_down(op over k of sources[k][i])), k = 0, 1, …: the order of `sources` is the order of the
+// sum, always left to right, so the bits do not depend on how a caller splits the range. Accumulation: f16, bf16 and
+// f8 in f32; f32, f64 and integers in their own type (integers wrap). kAverage divides the finished sum by
+// sources.size() in the accumulation type. NaN: any NaN input gives NaN for kMax and kMin too.
+// target may equal one of the sources (in place), and may not overlap them otherwise.
+struct ReduceLaunch {
+  void* target;
+  std::span<const void* const> sources;
+  size_t count;  // elements
+  DType dtype;
+  ReduceOp op;
+};
+
+Status launch(const CopyLaunch& args, StreamRef stream);
+Status launch(const ReduceLaunch& args, StreamRef stream);  // kUnsupported where !supports(dtype, op)
+
+}  // namespace shardcomm::kernels
