@@ -1,0 +1,165 @@
+// Start here. A Communicator is this rank's membership of a fixed group of ranks.
+//
+//   auto store = shardcomm::open_store("env://");
+//   auto place = shardcomm::LaunchedRank::from_env();
+//   auto comm = shardcomm::Communicator::create(**store, {place->rank, place->world_size}, options);
+//   auto work = comm->all_gather({.shard = s, .full = f, .count = 1024, .dtype = DType::kBF16}, stream);
+//
+// Thread rule: calls on one communicator come from one thread at a time and in the same order on every rank (abort and
+// health: any thread). Operations run in the order of the calls, also when their streams differ. Every call checks its
+// arguments before any peer is involved; errors found later surface in Work, in health() and in the next call, on
+// every rank. After a failed operation the communicator stays failed: destroy it.
+#pragma once
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "shardcomm/options.h"
+#include "shardcomm/plan.h"
+#include "shardcomm/store.h"
+#include "shardcomm/stream.h"
+#include "shardcomm/types.h"
+#include "shardcomm/window.h"
+
+namespace shardcomm {
+
+class Bucket;
+
+// In all of these: n is the number of ranks; count 0 succeeds and pointers may then be null; the input is never
+// written; outputs overlap inputs only where "in place" says so, any other overlap is kInvalidArgument. `label`
+// (31 bytes are kept) is part of what ranks must agree on and is named when they do not.
+
+struct AllGatherArgs {
+  const void* shard;  // [count]
+  void* full;         // [n, count]; in place: shard == full + rank * count
+  size_t count;       // elements per shard
+  DType dtype;
+  std::string_view label = {};
+};
+struct ReduceScatterArgs {
+  const void* full;  // [n, count]
+  void* shard;       // [count]; in place: shard == full + rank * count
+  size_t count;      // elements per shard
+  DType dtype;
+  ReduceOp op = ReduceOp::kSum;
+  std::string_view label = {};
+};
+struct AllReduceArgs {
+  const void* in;  // [count]
+  void* out;       // [count]; in place: out == in
+  size_t count;
+  DType dtype;
+  ReduceOp op = ReduceOp::kSum;
+  std::string_view label = {};
+};
+struct BroadcastArgs {
+  void* data;  // [count]; read on root, written on the others
+  size_t count;
+  DType dtype;
+  Rank root = 0;
+  std::string_view label = {};
+};
+struct AllToAllArgs {
+  const void* in;        // [n, count_per_rank]
+  void* out;             // [n, count_per_rank]
+  size_t count_per_rank;
+  DType dtype;
+  std::string_view label = {};
+};
+// Ragged forms: counts[n] is equal on every rank, zeros allowed; shards lie in rank order without gaps.
+struct AllGatherVArgs {
+  const void* shard;  // [counts[rank]]
+  void* full;         // [sum(counts)]; in place: shard == full + sum(counts[0..rank))
+  std::span<const size_t> counts;
+  DType dtype;
+  std::string_view label = {};
+};
+struct ReduceScatterVArgs {
+  const void* full;  // [sum(counts)]
+  void* shard;       // [counts[rank]]; in place as above
+  std::span<const size_t> counts;
+  DType dtype;
+  ReduceOp op = ReduceOp::kSum;
+  std::string_view label = {};
+};
+// Many tensors as one operation: one epoch, one pair of signals. Each lands in its own place; nothing is packed.
+struct GatherItem {
+  const void* shard;
+  void* full;
+  size_t count;  // elements per shard
+  DType dtype;
+};
+struct ReduceItem {
+  const void* full;
+  void* shard;
+  size_t count;
+  DType dtype;
+  ReduceOp op = ReduceOp::kSum;
+};
+
+// What this rank has moved, counted where it is moved.
+struct TrafficCounters {
+  uint64_t operations = 0;
+  uint64_t bytes_sent = 0;      // payload bytes that peers took from this rank
+  uint64_t bytes_received = 0;  // payload bytes that this rank took from peers
+};
+
+class SHARDCOMM_EXPORT Communicator {
+ public:
+  struct Group {
+    Rank rank = 0;
+    int size = 1;
+    Device device = {};
+  };
+  static Result<Communicator> create(Store& store, Group self, const Options& options);  // collective
+  Communicator(Communicator&&) noexcept;
+  Communicator& operator=(Communicator&&) noexcept;
+  ~Communicator();  // local; aborts what is still in flight, never waits for a peer
+
+  Rank rank() const noexcept;
+  int size() const noexcept;
+  const Topology& topology() const noexcept;
+  const Options& options() const noexcept;
+
+  // Collective. Ranks of equal color form a communicator, ordered by (key, rank). color < 0 takes no part: nullopt.
+  Result<std::optional<Communicator>> split(int color, int key);
+
+  Result<Window> allocate_window(size_t size_bytes, std::string_view label);              // collective
+  Result<Window> register_window(void* base, size_t size_bytes, std::string_view label);  // collective
+
+  // Enqueue on `stream`; on StreamRef::caller() the call returns when done.
+  Result<Work> all_gather(const AllGatherArgs& args, StreamRef stream);
+  Result<Work> reduce_scatter(const ReduceScatterArgs& args, StreamRef stream);
+  Result<Work> all_reduce(const AllReduceArgs& args, StreamRef stream);
+  Result<Work> broadcast(const BroadcastArgs& args, StreamRef stream);
+  Result<Work> all_to_all(const AllToAllArgs& args, StreamRef stream);
+  Result<Work> barrier(StreamRef stream, std::string_view label = {});
+  Result<Work> all_gather_v(const AllGatherVArgs& args, StreamRef stream);
+  Result<Work> reduce_scatter_v(const ReduceScatterVArgs& args, StreamRef stream);
+  Result<Work> all_gather_many(std::span<const GatherItem> items, StreamRef stream, std::string_view label = {});
+  Result<Work> reduce_scatter_many(std::span<const ReduceItem> items, StreamRef stream, std::string_view label = {});
+  Result<Work> all_gather(Bucket& bucket, StreamRef stream);
+  Result<Work> reduce_scatter(Bucket& bucket, ReduceOp op, StreamRef stream);
+
+  CollectivePlan explain(const Shape& shape) const;  // what would run, and why
+  TrafficCounters traffic() const noexcept;
+  Status health() const;              // the first error any rank met; any thread
+  void abort(std::string_view why) noexcept;  // any thread; returns at once; peers fail with kAborted and the reason
+
+  struct Impl;
+
+ private:
+  friend class Bucket;
+  explicit Communicator(std::unique_ptr<Impl>) noexcept;
+  std::unique_ptr<Impl> impl_;
+};
+
+struct TransportReport {
+  std::string name;
+  Status usable;  // says why not, if not
+};
+SHARDCOMM_EXPORT std::vector<TransportReport> probe_transports(Device device);
+
+}  // namespace shardcomm

@@ -1,0 +1,47 @@
+// AdamW over the shards of a ZeroEngine (Kingma & Ba 2015; decoupled decay, Loshchilov & Hutter 2019).
+#pragma once
+#include <memory>
+#include <span>
+
+#include "shardcomm/zero.h"
+
+namespace shardcomm {
+
+struct AdamWOptions {
+  float beta1 = 0.9f;
+  float beta2 = 0.95f;
+  float eps = 1e-8f;
+  float weight_decay = 0.1f;  // times ParameterSpec::decay_factor
+};
+
+// The f32 optimizer state of one ShardPiece, in the order of ZeroEngine::pieces(); all null for frozen parameters.
+struct MomentPiece {
+  float* master;  // equals the value where the parameter is f32 (no second copy)
+  float* m;
+  float* v;
+};
+
+// Thread rule: that of its engine, which must outlive it.
+class SHARDCOMM_EXPORT AdamW {
+ public:
+  static Result<AdamW> create(ZeroEngine& engine, const AdamWOptions& options);  // local; moments are zero
+  AdamW(AdamW&&) noexcept;
+  AdamW& operator=(AdamW&&) noexcept;
+  ~AdamW();
+
+  // One update with gradient * gradient_scale (clipping), then zeroes the gradients. Stages 1 and 2 enqueue the gather
+  // of the new parameters, which the next before() joins.
+  Status step(float learning_rate, float gradient_scale = 1);
+  uint64_t steps() const noexcept;  // updates so far; drives the bias correction
+  void set_steps(uint64_t steps) noexcept;
+  std::span<const MomentPiece> pieces() const noexcept;
+  const AdamWOptions& options() const noexcept;
+
+  struct Impl;
+
+ private:
+  explicit AdamW(std::unique_ptr<Impl>) noexcept;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace shardcomm

@@ -1,0 +1,56 @@
+// What will be done, as plain values: no pointers, no handles, equal on every rank.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "shardcomm/options.h"
+#include "shardcomm/status.h"
+#include "shardcomm/types.h"
+
+namespace shardcomm {
+
+enum class Collective : uint8_t {
+  kAllGather, kReduceScatter, kAllReduce, kBroadcast, kAllToAll, kBarrier,
+  kAllGatherV, kReduceScatterV, kAllGatherMany, kReduceScatterMany,
+};
+inline constexpr int kCollectiveCount = 10;
+SHARDCOMM_EXPORT std::string_view name(Collective collective) noexcept;  // "all_gather_v"
+SHARDCOMM_EXPORT std::optional<Collective> parse_collective(std::string_view text) noexcept;
+
+// The nodes that ranks live on. Links between them join when there is more than one node to plan for.
+struct SHARDCOMM_EXPORT Topology {
+  int world_size = 1;
+  std::vector<int> node_of;  // node index by rank
+  int cores_per_node = 1;    // processing units that the ranks of a node share
+  static Topology single_node(int world_size, int cores);
+};
+
+// How the bytes a peer reads are offered, from fastest to slowest.
+enum class SourceKind : uint8_t {
+  kInline,   // inside the signal's own message: small payloads
+  kMapped,   // a window, or any memory of a rank that is a thread of the same process: read in place
+  kAttached, // ordinary memory of another process, read by cross-memory attach
+  kStaged,   // ordinary memory, copied through the shared staging ring
+};
+SHARDCOMM_EXPORT std::string_view name(SourceKind kind) noexcept;
+
+struct Shape {
+  Collective collective = Collective::kBarrier;
+  size_t count = 0;  // elements per shard (all_reduce, broadcast: of the whole)
+  DType dtype = DType::kU8;
+  SourceKind memory = SourceKind::kMapped;  // what large messages would use
+};
+
+struct SHARDCOMM_EXPORT CollectivePlan {
+  std::string algorithm;  // a row of src/collectives/registry.cc
+  std::string transport;
+  SourceKind source = SourceKind::kMapped;
+  size_t chunk_bytes = 0;
+  double predicted_us = 0;
+  std::string reason;  // one sentence: what it beat and why
+  std::string to_text() const;
+};
+
+}  // namespace shardcomm

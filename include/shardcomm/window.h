@@ -1,0 +1,32 @@
+// A Window is memory that every rank of one communicator has registered together, so that (rank, offset) names the
+// same place on all of them. Peers read an allocated window directly: a collective on it copies each byte once.
+#pragma once
+#include <memory>
+#include <string_view>
+
+#include "shardcomm/status.h"
+#include "shardcomm/types.h"
+
+namespace shardcomm {
+
+// Made by Communicator::allocate_window or register_window (collective). Destroying it is local, never waits for a
+// peer, and must not happen while operations of this rank on it are in flight. It may outlive the communicator.
+class SHARDCOMM_EXPORT Window {
+ public:
+  Window(Window&&) noexcept;
+  Window& operator=(Window&&) noexcept;
+  ~Window();
+  std::byte* data() const noexcept;  // this rank's part; page-aligned when allocated, zero-filled
+  size_t size_bytes() const noexcept;
+  std::string_view label() const noexcept;
+  bool owns_memory() const noexcept;  // allocate_window: true; register_window: false
+
+  struct Impl;
+
+ private:
+  friend class Communicator;
+  explicit Window(std::unique_ptr<Impl>) noexcept;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace shardcomm
