@@ -1,0 +1,22 @@
+cmake_minimum_required(VERSION 3.25)
+# Fails when Python has crept into what is built, tested or run: a .py file, a script that calls it, a build that looks for it.
+# Run as: cmake -DROOT=<repo> -P cmake/check_python_free.cmake
+set(bad "")
+file(GLOB_RECURSE everything RELATIVE ${ROOT} ${ROOT}/src/* ${ROOT}/include/* ${ROOT}/tools/* ${ROOT}/tests/* ${ROOT}/bench/*
+  ${ROOT}/cmake/* ${ROOT}/.ci/* ${ROOT}/CMakeLists.txt)
+foreach(file IN LISTS everything)
+  if(file MATCHES "\\.(py|pyx|pyi|ipynb)$")
+    list(APPEND bad "${file}: is a Python file")
+  elseif(file MATCHES "(CMakeLists\\.txt|\\.cmake|\\.sh|\\.in|^\\.ci/run)$" AND NOT file MATCHES "check_python_free\\.cmake$")
+    file(STRINGS ${ROOT}/${file} lines REGEX "find_package\\(Python|python3?[ -]|pip3? install|pybind11")
+    foreach(line IN LISTS lines)
+      string(STRIP "${line}" line)
+      list(APPEND bad "${file}: ${line}")
+    endforeach()
+  endif()
+endforeach()
+if(NOT everything OR bad)
+  list(JOIN bad "\n  " text)
+  message(FATAL_ERROR "python:\n  ${text}")
+endif()
+message(STATUS "python: none")

@@ -1,0 +1,14 @@
+# Checks of the tree itself, as tests.
+function(shardcomm_check name)
+  cmake_parse_arguments(arg "" "" "DEFINE" ${ARGN})
+  list(TRANSFORM arg_DEFINE PREPEND "-D")
+  add_test(NAME ${name} COMMAND ${CMAKE_COMMAND} ${arg_DEFINE} -P ${PROJECT_SOURCE_DIR}/cmake/check_${name}.cmake)
+  set_tests_properties(${name} PROPERTIES TIMEOUT 120 LABELS tree SKIP_REGULAR_EXPRESSION ": skipped: ")
+endfunction()
+
+set(root ROOT=${PROJECT_SOURCE_DIR})
+shardcomm_check(layers DEFINE ${root})
+shardcomm_check(layers_test DEFINE WORK=${CMAKE_CURRENT_BINARY_DIR}/layers_test)
+shardcomm_check(headers DEFINE ${root} WORK=${CMAKE_CURRENT_BINARY_DIR}/headers CXX=${CMAKE_CXX_COMPILER} CC=${CMAKE_C_COMPILER})
+shardcomm_check(format DEFINE ${root})
+shardcomm_check(python_free DEFINE ${root})
