@@ -10,6 +10,9 @@ target_include_directories(shardcomm_build_flags INTERFACE ${PROJECT_SOURCE_DIR}
 # A folder of src/ as an object library. USES names the external libraries (targets) it compiles against.
 function(shardcomm_folder name)
   cmake_parse_arguments(arg "" "" "SOURCES;USES" ${ARGN})
+  if(NOT arg_SOURCES)  # a room without furniture yet
+    return()
+  endif()
   add_library(shardcomm_${name} OBJECT ${arg_SOURCES})
   target_include_directories(shardcomm_${name} PRIVATE ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(shardcomm_${name} PRIVATE shardcomm_build_flags ${arg_USES})
