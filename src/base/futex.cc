@@ -24,10 +24,10 @@ FutexResult futex_wait(const std::atomic<uint32_t>* word, uint32_t expected, Dea
   switch (errno) {
     case EAGAIN: return FutexResult::kChanged;
     case ETIMEDOUT: return FutexResult::kTimedOut;
-    case EINTR: return FutexResult::kWoken;
-    default: break;
+    default:
+      SHARDCOMM_CHECK(errno == EINTR, "futex_wait on a word that is not mapped or not aligned");
+      return FutexResult::kWoken;
   }
-  SHARDCOMM_CHECK(false, "futex_wait on a word that is not mapped or not aligned");
 }
 
 int futex_wake(const std::atomic<uint32_t>* word, int count) noexcept {
