@@ -20,6 +20,12 @@ class SHARDCOMM_EXPORT Store {
   virtual Status join(Rank rank, int world_size, const Options& options) = 0;
   virtual Status set(std::string_view key, std::string_view value) = 0;
   virtual Result<std::string> get(std::string_view key, Deadline deadline) = 0;  // waits for the key
+
+  // Numbers the meetings held over this store, so that their keys differ; every rank counts alike.
+  uint64_t next_meeting() noexcept { return meetings_++; }
+
+ private:
+  uint64_t meetings_ = 0;
 };
 
 // "tcp://host:port" (rank 0 listens), "file:///path" (a directory), "local://name" (threads of one process),

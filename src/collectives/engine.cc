@@ -1,0 +1,65 @@
+// What the engines share: the signature that ranks compare, and counting.
+#include "collectives/engine.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "kernels/kernels.h"
+
+namespace shardcomm {
+namespace {
+
+uint64_t mix(uint64_t hash, uint64_t value) noexcept { return XXH3_64bits_withSeed(&value, sizeof value, hash); }
+
+}  // namespace
+
+Signature signature_of(const Operation& operation, uint8_t phase) noexcept {
+  Signature signature{static_cast<uint8_t>(operation.collective), 0, 0, phase, operation.root, 0, 0};
+  if (!operation.items.empty()) {
+    const Item& first = operation.items.front();
+    signature.dtype = static_cast<uint8_t>(first.dtype);
+    signature.op = static_cast<uint8_t>(first.op);
+    for (const Item& item : operation.items) signature.count += item.count;
+  }
+  const bool many = operation.collective == Collective::kAllGatherMany || operation.collective == Collective::kReduceScatterMany;
+  if (many) {
+    signature.root = static_cast<int32_t>(operation.items.size());
+    for (const Item& item : operation.items) {
+      signature.detail = mix(signature.detail, item.count << 16 | static_cast<uint64_t>(item.dtype) << 8 | static_cast<uint64_t>(item.op));
+    }
+  }
+  if (!operation.counts.empty()) {
+    for (const size_t count : operation.counts) signature.count += count;
+    signature.detail = XXH3_64bits(operation.counts.data(), operation.counts.size_bytes());
+  }
+  if (!operation.label.empty()) {
+    signature.detail ^= XXH3_64bits(operation.label.data(), operation.label.size());
+  }
+  return signature;
+}
+
+std::span<const SourceEntry> entries_of(const Fabric& fabric, Rank peer) noexcept {
+  const auto payload = fabric.payload_of(peer);
+  return {reinterpret_cast<const SourceEntry*>(payload.data()), payload.size() / sizeof(SourceEntry)};
+}
+
+bool is_staged(std::span<const SourceEntry> entries) noexcept { return !entries.empty() && entries.front().staged != 0; }
+
+Status reduce_run(const Item& item, size_t offset_bytes, size_t bytes, std::span<const void* const> sources) {
+  return kernels::launch(
+      kernels::ReduceLaunch{item.out + offset_bytes, sources, bytes / size_of(item.dtype), item.dtype, item.op},
+      StreamRef::caller());
+}
+
+void count_traffic(Execution& execution, const Step& step) noexcept {
+  const Rank me = execution.fabric.rank();
+  for (Rank peer = 0; peer < execution.fabric.size(); ++peer) {
+    if (peer == me) continue;
+    for (const Item& item : step.items) {
+      if (step.geometry.reads_from(me)) execution.traffic.bytes_sent += step.geometry.transfer(item, me, peer).bytes;
+      if (step.geometry.reads_from(peer)) execution.traffic.bytes_received += step.geometry.transfer(item, peer, me).bytes;
+    }
+  }
+}
+
+}  // namespace shardcomm

@@ -1,0 +1,42 @@
+// The three ways in which a geometry is carried out. Each announces, collects, moves, and leaves the peers' memory.
+#pragma once
+#include <span>
+
+#include "collectives/collectives.h"
+#include "collectives/geometry.h"
+
+namespace shardcomm {
+
+// One announcement of an operation: all of it, or one phase of a collective that needs several.
+struct Step {
+  Geometry geometry;
+  std::span<const Item> items;
+  uint8_t phase = 0;
+  bool last = true;  // false: a later step of the same operation protects the peers' memory
+};
+
+// What can travel inside a message.
+inline constexpr size_t kInlineCapacity = sizeof(Message::payload);
+
+// The bytes travel with the announcement: one signal, one cache line for the smallest, one extra copy for the rest.
+// After it nobody reads this rank's memory, so nobody waits twice. Announced bytes must fit kInlineCapacity.
+Status run_inline(Execution& execution, const Step& step);
+
+// The announcement says where the bytes are; peers read them in place and say when they have finished. Ordinary memory
+// that no peer can read goes through the staging ring (run_staged).
+Status run_direct(Execution& execution, const Step& step);
+
+// --- shared by the engines ---
+Signature signature_of(const Operation& operation, uint8_t phase) noexcept;
+// The entries of `peer`'s announcement, one per item; none from ranks that offer nothing (broadcast).
+std::span<const SourceEntry> entries_of(const Fabric& fabric, Rank peer) noexcept;
+bool is_staged(std::span<const SourceEntry> entries) noexcept;
+// Moves the items when at least one rank has staged its bytes. `own_staged`: this rank has.
+Status run_staged(Execution& execution, const Step& step, bool own_staged);
+// Copies what this rank takes from one source that it can read in place (itself included).
+Status copy_from(Execution& execution, const Step& step, Rank source);
+// Combines bytes [offset, offset + bytes) of this rank's share of `item`; sources[r] are addresses of that run, by rank.
+Status reduce_run(const Item& item, size_t offset_bytes, size_t bytes, std::span<const void* const> sources);
+void count_traffic(Execution& execution, const Step& step) noexcept;
+
+}  // namespace shardcomm

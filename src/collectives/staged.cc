@@ -1,0 +1,188 @@
+// Ordinary memory that peers cannot read: its owner copies it through a ring in its control block, chunk by chunk, and
+// every reader takes each chunk and hands the slot back. All ranks walk the chunks in the same order and stage chunk c
+// before they read chunk c of their peers, which waits only for chunks before c: so no circle of waits can close.
+#include <cstring>
+#include <vector>
+
+#include "collectives/engine.h"
+#include "kernels/kernels.h"
+
+namespace shardcomm {
+namespace {
+
+// A slot holds one chunk for everybody, or one part per reader.
+size_t part_bytes(const Fabric& fabric, const Geometry& geometry) {
+  const size_t slot = fabric.staging_slot_bytes();
+  return geometry.same_for_all() ? slot : slot / static_cast<size_t>(fabric.size()) / kItemAlign * kItemAlign;
+}
+
+uint64_t chunks_to(const Step& step, Rank source, Rank reader, size_t part) {
+  TransferCursor cursor(step.geometry, step.items, source, reader);
+  TransferCursor::Run run;
+  uint64_t chunks = 0;
+  while (cursor.next_chunk(part)) {
+    while (cursor.next_run(run)) {}
+    ++chunks;
+  }
+  return chunks;
+}
+
+// Chunks that `source` puts through its ring: as many as its neediest reader takes.
+uint64_t chunks_of(const Step& step, Rank source, size_t part) {
+  if (step.geometry.same_for_all()) return chunks_to(step, source, source, part);
+  uint64_t most = 0;
+  for (Rank reader = 0; reader < step.geometry.size(); ++reader) most = std::max(most, chunks_to(step, source, reader, part));
+  return most;
+}
+
+class StagedRun {
+ public:
+  StagedRun(Execution& execution, const Step& step, bool own_staged)
+      : fabric_(execution.fabric), deadline_(execution.operation.deadline), step_(step), part_(part_bytes(fabric_, step.geometry)) {
+    const Rank me = fabric_.rank();
+    for (Rank r = 0; r < fabric_.size(); ++r) {
+      const bool staged = r == me ? own_staged : is_staged(entries_of(fabric_, r));
+      chunks_.push_back(staged ? chunks_of(step, r, part_) : 0);
+      staged_.push_back(staged);
+      most_chunks_ = std::max(most_chunks_, chunks_.back());
+      in_.emplace_back(step.geometry, step.items, r, me);
+      out_.emplace_back(step.geometry, step.items, me, r);
+    }
+  }
+
+  Status run(Execution& execution) {
+    const uint64_t own = chunks_[static_cast<size_t>(fabric_.rank())];
+    if (step_.geometry.reduces()) {
+      SHARDCOMM_TRY(run_reduce(own));
+    } else {
+      SHARDCOMM_TRY(run_gather(execution, own));
+    }
+    fabric_.stage_finish(own);
+    return {};
+  }
+
+ private:
+  // This rank's chunk, for whoever reads it.
+  Status stage(uint64_t chunk) {
+    SHARDCOMM_TRY_ASSIGN(std::byte * slot, fabric_.stage_slot(chunk, deadline_));
+    const Rank me = fabric_.rank();
+    if (step_.geometry.same_for_all()) {
+      fill(slot, out_[static_cast<size_t>(me)], me);
+    } else {
+      for (Rank reader = 0; reader < fabric_.size(); ++reader) {
+        if (reader != me) fill(slot + static_cast<size_t>(reader) * part_, out_[static_cast<size_t>(reader)], reader);
+      }
+    }
+    fabric_.stage_publish(chunk);
+    return {};
+  }
+
+  void fill(std::byte* target, TransferCursor& cursor, Rank reader) {
+    if (!cursor.next_chunk(part_)) return;
+    for (TransferCursor::Run run; cursor.next_run(run);) {
+      const Item& item = step_.items[run.item];
+      const Transfer transfer = step_.geometry.transfer(item, fabric_.rank(), reader);
+      std::memcpy(target + run.position_bytes, item.in + transfer.offset_bytes + run.offset_bytes, run.bytes);
+    }
+  }
+
+  const std::byte* own_part(const std::byte* slot) const {
+    return step_.geometry.same_for_all() ? slot : slot + static_cast<size_t>(fabric_.rank()) * part_;
+  }
+
+  Status run_gather(Execution& execution, uint64_t own) {
+    const Rank me = fabric_.rank();
+    for (uint64_t chunk = 0; chunk < most_chunks_; ++chunk) {
+      if (chunk < own) SHARDCOMM_TRY(stage(chunk));
+      for (int distance = 1; distance < fabric_.size(); ++distance) {
+        const Rank source = (me + distance) % fabric_.size();
+        const auto s = static_cast<size_t>(source);
+        if (!staged_[s] || chunk >= chunks_[s]) continue;
+        SHARDCOMM_TRY_ASSIGN(const std::byte* slot, fabric_.staged(source, chunk, deadline_));
+        if (in_[s].next_chunk(part_)) {
+          for (TransferCursor::Run run; in_[s].next_run(run);) {
+            std::memcpy(step_.geometry.target(step_.items[run.item], source) + run.offset_bytes, own_part(slot) + run.position_bytes, run.bytes);
+          }
+        }
+        fabric_.stage_release(source, chunk);
+      }
+    }
+    for (Rank source = 0; source < fabric_.size(); ++source) {
+      if (step_.geometry.reads_from(source) && (source == me || !staged_[static_cast<size_t>(source)])) {
+        SHARDCOMM_TRY(copy_from(execution, step_, source));
+      }
+    }
+    return {};
+  }
+
+  Status run_reduce(uint64_t own) {
+    // A rank that takes nothing itself still hands back the slots that others need; so it walks all chunks.
+    TransferCursor& cursor = in_[static_cast<size_t>(fabric_.rank())];
+    for (uint64_t chunk = 0; chunk < most_chunks_; ++chunk) {
+      if (chunk < own) SHARDCOMM_TRY(stage(chunk));
+      SHARDCOMM_TRY(open_slots(chunk));
+      SHARDCOMM_TRY(reduce_chunk(cursor));
+      for (Rank r = 0; r < fabric_.size(); ++r) {
+        const auto k = static_cast<size_t>(r);
+        if (r != fabric_.rank() && staged_[k] && chunk < chunks_[k]) fabric_.stage_release(r, chunk);
+      }
+    }
+    return {};
+  }
+
+  Status open_slots(uint64_t chunk) {
+    slots_.assign(staged_.size(), nullptr);
+    for (Rank r = 0; r < fabric_.size(); ++r) {
+      const auto k = static_cast<size_t>(r);
+      if (r == fabric_.rank() || !staged_[k] || chunk >= chunks_[k]) continue;
+      SHARDCOMM_TRY_ASSIGN(slots_[k], fabric_.staged(r, chunk, deadline_));
+    }
+    return {};
+  }
+
+  Status reduce_chunk(TransferCursor& cursor) {
+    if (!cursor.next_chunk(part_)) return {};
+    std::vector<const void*> sources(staged_.size());
+    for (TransferCursor::Run run; cursor.next_run(run);) {
+      const Item& item = step_.items[run.item];
+      scratch_.resize(std::max(scratch_.size(), part_ * sources.size()));
+      for (Rank r = 0; r < fabric_.size(); ++r) {
+        SHARDCOMM_TRY_ASSIGN(sources[static_cast<size_t>(r)], source_of(r, run));
+      }
+      SHARDCOMM_TRY(reduce_run(item, run.offset_bytes, run.bytes, sources));
+    }
+    return {};
+  }
+
+  Result<const void*> source_of(Rank r, const TransferCursor::Run& run) {
+    const auto k = static_cast<size_t>(r);
+    const Item& item = step_.items[run.item];
+    const size_t offset = step_.geometry.transfer(item, r, fabric_.rank()).offset_bytes + run.offset_bytes;
+    if (r == fabric_.rank()) return static_cast<const void*>(item.in + offset);
+    if (staged_[k]) return static_cast<const void*>(own_part(slots_[k]) + run.position_bytes);
+    const SourceEntry& entry = entries_of(fabric_, r)[run.item];
+    if (const std::byte* mapped = fabric_.map(r, entry); mapped != nullptr) return static_cast<const void*>(mapped + offset);
+    std::byte* piece = scratch_.data() + k * part_;
+    SHARDCOMM_TRY(fabric_.read(r, piece, entry.address + offset, run.bytes));
+    return static_cast<const void*>(piece);
+  }
+
+  Fabric& fabric_;
+  Deadline deadline_;
+  const Step& step_;
+  size_t part_;
+  uint64_t most_chunks_ = 0;
+  std::vector<uint64_t> chunks_;          // by source
+  std::vector<bool> staged_;              // by source
+  std::vector<TransferCursor> in_, out_;  // by source: what this rank takes; by reader: what it gives
+  std::vector<const std::byte*> slots_;
+  std::vector<std::byte> scratch_;
+};
+
+}  // namespace
+
+Status run_staged(Execution& execution, const Step& step, bool own_staged) {
+  return StagedRun(execution, step, own_staged).run(execution);
+}
+
+}  // namespace shardcomm

@@ -1,0 +1,126 @@
+// The rules of communicator.h that can be checked before any peer is involved; equal on every rank.
+#include <fmt/format.h>
+
+#include "core/core.h"
+
+namespace shardcomm {
+namespace {
+
+struct Extent {
+  uintptr_t begin, end;
+};
+
+Status invalid(std::string text) { return Status(Code::kInvalidArgument, std::move(text)); }
+
+// Bytes of count elements times `times`, or nothing where that is beyond what an address can say.
+std::optional<size_t> bytes_of(size_t count, size_t times, DType dtype) {
+  size_t elements = 0, bytes = 0;
+  if (__builtin_mul_overflow(count, times, &elements) || __builtin_mul_overflow(elements, size_of(dtype), &bytes)) return std::nullopt;
+  return bytes;
+}
+
+Extent extent(const void* pointer, size_t bytes) {
+  const auto begin = reinterpret_cast<uintptr_t>(pointer);
+  return {begin, begin + bytes};
+}
+
+bool overlap(Extent a, Extent b) { return a.begin < b.end && b.begin < a.end && a.begin != a.end && b.begin != b.end; }
+
+Status check_dtype(DType dtype) {
+  return is_valid(dtype) ? Status() : invalid(fmt::format("dtype {} is none of 0 to {}", static_cast<int>(dtype), kDTypeCount - 1));
+}
+
+Status check_op(DType dtype, ReduceOp op) {
+  SHARDCOMM_TRY(check_dtype(dtype));
+  if (!is_valid(op)) return invalid(fmt::format("op {} is none of 0 to {}", static_cast<int>(op), kReduceOpCount - 1));
+  if (!supports(dtype, op)) return Status(Code::kUnsupported, fmt::format("{} of {} is not supported", name(op), name(dtype)));
+  return {};
+}
+
+Status check_pointer(const void* pointer, size_t bytes, DType dtype, std::string_view what) {
+  if (bytes == 0) return {};
+  if (pointer == nullptr) return invalid(fmt::format("{} is null", what));
+  if (reinterpret_cast<uintptr_t>(pointer) % size_of(dtype) != 0) {
+    return invalid(fmt::format("{} is not aligned to its {} elements", what, name(dtype)));
+  }
+  return {};
+}
+
+// A shard and a whole of which it is, or is not, the part at `offset_bytes`.
+Status check_parts(const void* shard, size_t shard_bytes, const void* full, size_t full_bytes, size_t offset_bytes, DType dtype) {
+  SHARDCOMM_TRY(check_pointer(shard, shard_bytes, dtype, "shard"));
+  SHARDCOMM_TRY(check_pointer(full, full_bytes, dtype, "full"));
+  const bool in_place = shard == static_cast<const std::byte*>(full) + offset_bytes;
+  if (in_place || !overlap(extent(shard, shard_bytes), extent(full, full_bytes))) return {};
+  return invalid("shard overlaps full without being this rank's part of it");
+}
+
+Status check_even(const void* shard, const void* full, size_t count, DType dtype, Rank rank, int size) {
+  SHARDCOMM_TRY(check_dtype(dtype));
+  const auto whole = bytes_of(count, static_cast<size_t>(size), dtype);
+  if (!whole) return invalid(fmt::format("count {} times {} ranks is beyond the address space", count, size));
+  const size_t shard_bytes = count * size_of(dtype);
+  return check_parts(shard, shard_bytes, full, *whole, shard_bytes * static_cast<size_t>(rank), dtype);
+}
+
+Status check_ragged(const void* shard, const void* full, std::span<const size_t> counts, DType dtype, Rank rank, int size) {
+  SHARDCOMM_TRY(check_dtype(dtype));
+  if (counts.size() != static_cast<size_t>(size)) return invalid(fmt::format("{} counts for {} ranks", counts.size(), size));
+  size_t sum = 0, before = 0;
+  for (size_t r = 0; r < counts.size(); ++r) {
+    if (r == static_cast<size_t>(rank)) before = sum;
+    if (__builtin_add_overflow(sum, counts[r], &sum)) return invalid("the sum of counts is beyond the address space");
+  }
+  const auto whole = bytes_of(sum, 1, dtype);
+  if (!whole) return invalid("the sum of counts is beyond the address space");
+  return check_parts(shard, counts[static_cast<size_t>(rank)] * size_of(dtype), full, *whole, before * size_of(dtype), dtype);
+}
+
+// Two buffers of equal size that are apart, or the same where `same_allowed`.
+Status check_pair(const void* in, const void* out, std::optional<size_t> bytes, DType dtype, bool same_allowed) {
+  if (!bytes) return invalid("count is beyond the address space");
+  SHARDCOMM_TRY(check_pointer(in, *bytes, dtype, "in"));
+  SHARDCOMM_TRY(check_pointer(out, *bytes, dtype, "out"));
+  if ((same_allowed && in == out) || !overlap(extent(in, *bytes), extent(out, *bytes))) return {};
+  return invalid(same_allowed ? "out overlaps in without being equal to it" : "out overlaps in");
+}
+
+}  // namespace
+
+Status check(const AllGatherArgs& args, Rank rank, int size) {
+  return check_even(args.shard, args.full, args.count, args.dtype, rank, size);
+}
+
+Status check(const ReduceScatterArgs& args, Rank rank, int size) {
+  SHARDCOMM_TRY(check_op(args.dtype, args.op));
+  return check_even(args.shard, args.full, args.count, args.dtype, rank, size);
+}
+
+Status check(const AllReduceArgs& args) {
+  SHARDCOMM_TRY(check_op(args.dtype, args.op));
+  return check_pair(args.in, args.out, bytes_of(args.count, 1, args.dtype), args.dtype, true);
+}
+
+Status check(const BroadcastArgs& args, int size) {
+  SHARDCOMM_TRY(check_dtype(args.dtype));
+  if (args.root < 0 || args.root >= size) return invalid(fmt::format("root {} is none of {} ranks", args.root, size));
+  const auto bytes = bytes_of(args.count, 1, args.dtype);
+  if (!bytes) return invalid("count is beyond the address space");
+  return check_pointer(args.data, *bytes, args.dtype, "data");
+}
+
+Status check(const AllToAllArgs& args, int size) {
+  SHARDCOMM_TRY(check_dtype(args.dtype));
+  return check_pair(args.in, args.out, bytes_of(args.count_per_rank, static_cast<size_t>(size), args.dtype), args.dtype, false);
+}
+
+Status check(const AllGatherVArgs& args, Rank rank, int size) {
+  return check_ragged(args.shard, args.full, args.counts, args.dtype, rank, size);
+}
+
+Status check(const ReduceScatterVArgs& args, Rank rank, int size) {
+  SHARDCOMM_TRY(check_op(args.dtype, args.op));
+  return check_ragged(args.shard, args.full, args.counts, args.dtype, rank, size);
+}
+
+}  // namespace shardcomm

@@ -1,0 +1,47 @@
+// Blobs that ranks exchange while they meet: fields, each after its length (u64, little endian).
+#include <cstring>
+
+#include "core/core.h"
+
+namespace shardcomm {
+
+std::string pack(std::initializer_list<std::string_view> fields) {
+  std::string blob;
+  for (const std::string_view field : fields) {
+    const uint64_t bytes = field.size();
+    blob.append(reinterpret_cast<const char*>(&bytes), sizeof bytes);
+    blob.append(field);
+  }
+  return blob;
+}
+
+Result<std::vector<std::string>> unpack(std::string_view blob, size_t fields) {
+  std::vector<std::string> found;
+  for (uint64_t bytes = 0; blob.size() >= sizeof bytes; blob.remove_prefix(bytes)) {
+    std::memcpy(&bytes, blob.data(), sizeof bytes);
+    blob.remove_prefix(sizeof bytes);
+    if (bytes > blob.size()) break;
+    found.emplace_back(blob.substr(0, bytes));
+  }
+  if (found.size() != fields || !blob.empty()) {
+    return Status(Code::kFailedPrecondition, "a peer sent a message of another shape: do all ranks run the same version?");
+  }
+  return found;
+}
+
+std::string pack_status(const Status& status) {
+  const auto code = static_cast<int32_t>(status.code());
+  return pack({std::string_view(reinterpret_cast<const char*>(&code), sizeof code), status.message()});
+}
+
+Status first_failure(std::span<const std::string> blobs) {
+  for (size_t r = 0; r < blobs.size(); ++r) {
+    SHARDCOMM_TRY_ASSIGN(const auto fields, unpack(blobs[r], 2));
+    int32_t code = 0;
+    if (fields[0].size() == sizeof code) std::memcpy(&code, fields[0].data(), sizeof code);
+    if (code != 0) return Status(static_cast<Code>(code), "rank " + std::to_string(r) + ": " + fields[1]);
+  }
+  return {};
+}
+
+}  // namespace shardcomm

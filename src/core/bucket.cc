@@ -1,0 +1,35 @@
+// A bucket is a window of the size that its layout says.
+#include "shardcomm/bucket.h"
+
+#include <fmt/format.h>
+
+namespace shardcomm {
+
+struct Bucket::Impl {
+  Window window;
+  BucketLayout layout;
+  Rank rank;
+};
+
+Bucket::Bucket(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
+Bucket::Bucket(Bucket&&) noexcept = default;
+Bucket& Bucket::operator=(Bucket&&) noexcept = default;
+Bucket::~Bucket() = default;
+const BucketLayout& Bucket::layout() const noexcept { return impl_->layout; }
+std::byte* Bucket::full() const noexcept { return impl_->window.data(); }
+
+std::byte* Bucket::shard() const noexcept {
+  return full() + static_cast<size_t>(impl_->rank) * impl_->layout.shard_count * size_of(impl_->layout.dtype);
+}
+
+Result<Bucket> Bucket::create(Communicator& comm, const BucketLayout& layout, std::string_view label) {
+  size_t whole = 0;
+  if (__builtin_mul_overflow(layout.shard_count, static_cast<size_t>(comm.size()), &whole) || whole != layout.full_count) {
+    return Status(Code::kInvalidArgument, fmt::format("a bucket of {} elements is not {} shards of {}", layout.full_count,
+                                                      comm.size(), layout.shard_count));
+  }
+  SHARDCOMM_TRY_ASSIGN(Window window, comm.allocate_window(layout.full_count * size_of(layout.dtype), label));
+  return Bucket(std::make_unique<Impl>(Impl{std::move(window), layout, comm.rank()}));
+}
+
+}  // namespace shardcomm

@@ -1,0 +1,218 @@
+// The public Communicator: creation, and one line a collective from checked arguments to an Operation.
+#include "shardcomm/communicator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "core/core.h"
+#include "core/window_impl.h"
+#include "shardcomm/bucket.h"
+
+namespace shardcomm {
+namespace {
+
+Item item(const void* in, void* out, size_t count, DType dtype, ReduceOp op = ReduceOp::kSum) {
+  return {static_cast<const std::byte*>(in), static_cast<std::byte*>(out), count, dtype, op};
+}
+
+Operation operation(Collective collective, std::span<const Item> items, std::string_view label) {
+  Operation made{};
+  made.collective = collective;
+  made.items = items;
+  made.label = label.substr(0, kLabelBytes - 1);
+  return made;
+}
+
+Status check_group(const Communicator::Group& self) {
+  if (self.size < 1) return Status(Code::kInvalidArgument, fmt::format("a world of {} ranks: at least 1 is needed", self.size));
+  if (self.rank >= 0 && self.rank < self.size) return {};
+  return Status(Code::kInvalidArgument, fmt::format("rank {} is none of {} ranks", self.rank, self.size));
+}
+
+}  // namespace
+
+Communicator::Communicator(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
+Communicator::Communicator(Communicator&&) noexcept = default;
+
+Communicator& Communicator::operator=(Communicator&& other) noexcept {
+  Communicator old(std::move(*this));
+  impl_ = std::move(other.impl_);
+  return *this;
+}
+
+Communicator::~Communicator() {
+  if (impl_ == nullptr) return;
+  Core& core = *impl_->core;
+  if (core.turnstile.passed() + 1 < core.next_epoch) {
+    core.abort(Status(Code::kAborted, fmt::format("rank {} destroyed the communicator with operations in flight", rank())));
+  }
+}
+
+Result<Communicator> Communicator::create(Store& store, Group self, const Options& options) {
+  SHARDCOMM_TRY(check_group(self));
+  set_log_level(options.log_level);
+  const Deadline deadline = std::chrono::steady_clock::now() + options.init_timeout;
+  const auto doing = fmt::format("rank {} of {} joins its communicator", self.rank, self.size);
+  if (Status joined = store.join(self.rank, self.size, options); !joined.ok()) return joined.context(doing);
+  const std::string prefix = fmt::format("comm/{}/", store.next_meeting());
+  const Exchange over_store = [&](std::string_view step, std::string_view blob) {
+    return exchange(store, prefix + std::string(step), self.rank, self.size, blob, deadline);
+  };
+  Result<std::shared_ptr<Fabric>> fabric = connect_fabric(self, options, deadline, over_store);
+  if (!fabric.ok()) return fabric.status().context(doing);
+  return Communicator(std::make_unique<Impl>(Impl{std::make_shared<Core>(self, options, std::move(fabric).value())}));
+}
+
+Result<std::optional<Communicator>> Communicator::split(int color, int key) {
+  Core& core = *impl_->core;
+  struct Wish {
+    int color, key;
+  };
+  const Wish mine{color, key};
+  SHARDCOMM_TRY_ASSIGN(const auto wishes,
+                       core.exchange({reinterpret_cast<const char*>(&mine), sizeof mine}, "split"));
+  std::vector<std::pair<int, Rank>> order;  // (key, parent rank) of this color's members
+  for (Rank r = 0; r < size(); ++r) {
+    Wish wish{};
+    const std::string& blob = wishes[static_cast<size_t>(r)];
+    if (blob.size() == sizeof wish) std::copy(blob.begin(), blob.end(), reinterpret_cast<char*>(&wish));
+    if (wish.color == color) order.emplace_back(wish.key, r);
+  }
+  std::sort(order.begin(), order.end());
+  // All ranks of the parent exchange as often, whatever becomes of their part, so that its operations stay in step.
+  int exchanges_left = kConnectExchanges;
+  const Exchange over_parent = [&](std::string_view, std::string_view blob) -> Result<std::vector<std::string>> {
+    --exchanges_left;
+    SHARDCOMM_TRY_ASSIGN(auto all, core.exchange(blob, "split"));
+    std::vector<std::string> members;
+    for (const auto& [unused, r] : order) members.push_back(std::move(all[static_cast<size_t>(r)]));
+    return members;
+  };
+  Result<std::shared_ptr<Fabric>> fabric = std::shared_ptr<Fabric>();
+  Group group{0, static_cast<int>(order.size()), core.self.device};
+  if (color >= 0) {
+    group.rank = static_cast<Rank>(std::find(order.begin(), order.end(), std::pair(key, rank())) - order.begin());
+    fabric = connect_fabric(group, core.options, std::chrono::steady_clock::now() + core.options.init_timeout, over_parent);
+  }
+  while (exchanges_left > 0) SHARDCOMM_TRY(over_parent("", "").status());
+  if (!fabric.ok()) return fabric.status().context("splitting a communicator");
+  if (color < 0) return std::optional<Communicator>();
+  return std::optional<Communicator>(
+      Communicator(std::make_unique<Impl>(Impl{std::make_shared<Core>(group, core.options, std::move(fabric).value())})));
+}
+
+Rank Communicator::rank() const noexcept { return impl_->core->self.rank; }
+int Communicator::size() const noexcept { return impl_->core->self.size; }
+const Topology& Communicator::topology() const noexcept { return impl_->core->topology; }
+const Options& Communicator::options() const noexcept { return impl_->core->options; }
+TrafficCounters Communicator::traffic() const noexcept { return impl_->core->traffic(); }
+Status Communicator::health() const { return impl_->core->health(); }
+
+void Communicator::abort(std::string_view why) noexcept {
+  impl_->core->abort(Status(Code::kAborted, fmt::format("rank {} aborted: {}", rank(), why)));
+}
+
+Result<Work> Communicator::all_gather(const AllGatherArgs& args, StreamRef stream) {
+  SHARDCOMM_TRY(check(args, rank(), size()));
+  const Item one = item(args.shard, args.full, args.count, args.dtype);
+  return impl_->core->submit(operation(Collective::kAllGather, {&one, 1}, args.label), stream);
+}
+
+Result<Work> Communicator::reduce_scatter(const ReduceScatterArgs& args, StreamRef stream) {
+  SHARDCOMM_TRY(check(args, rank(), size()));
+  const Item one = item(args.full, args.shard, args.count, args.dtype, args.op);
+  return impl_->core->submit(operation(Collective::kReduceScatter, {&one, 1}, args.label), stream);
+}
+
+Result<Work> Communicator::all_reduce(const AllReduceArgs& args, StreamRef stream) {
+  SHARDCOMM_TRY(check(args));
+  const Item one = item(args.in, args.out, args.count, args.dtype, args.op);
+  return impl_->core->submit(operation(Collective::kAllReduce, {&one, 1}, args.label), stream);
+}
+
+Result<Work> Communicator::broadcast(const BroadcastArgs& args, StreamRef stream) {
+  SHARDCOMM_TRY(check(args, size()));
+  const Item one = item(args.data, args.data, args.count, args.dtype);
+  Operation made = operation(Collective::kBroadcast, {&one, 1}, args.label);
+  made.root = args.root;
+  return impl_->core->submit(made, stream);
+}
+
+Result<Work> Communicator::all_to_all(const AllToAllArgs& args, StreamRef stream) {
+  SHARDCOMM_TRY(check(args, size()));
+  const Item one = item(args.in, args.out, args.count_per_rank, args.dtype);
+  return impl_->core->submit(operation(Collective::kAllToAll, {&one, 1}, args.label), stream);
+}
+
+Result<Work> Communicator::barrier(StreamRef stream, std::string_view label) {
+  return impl_->core->submit(operation(Collective::kBarrier, {}, label), stream);
+}
+
+Result<Work> Communicator::all_gather_v(const AllGatherVArgs& args, StreamRef stream) {
+  SHARDCOMM_TRY(check(args, rank(), size()));
+  const Item one = item(args.shard, args.full, 0, args.dtype);
+  Operation made = operation(Collective::kAllGatherV, {&one, 1}, args.label);
+  made.counts = args.counts;
+  return impl_->core->submit(made, stream);
+}
+
+Result<Work> Communicator::reduce_scatter_v(const ReduceScatterVArgs& args, StreamRef stream) {
+  SHARDCOMM_TRY(check(args, rank(), size()));
+  const Item one = item(args.full, args.shard, 0, args.dtype, args.op);
+  Operation made = operation(Collective::kReduceScatterV, {&one, 1}, args.label);
+  made.counts = args.counts;
+  return impl_->core->submit(made, stream);
+}
+
+Result<Work> Communicator::all_gather_many(std::span<const GatherItem> given, StreamRef stream, std::string_view label) {
+  std::vector<Item> items;
+  items.reserve(given.size());
+  for (const GatherItem& one : given) {
+    const Status checked = check(AllGatherArgs{one.shard, one.full, one.count, one.dtype}, rank(), size());
+    if (!checked.ok()) return checked.context(fmt::format("checking item {}", items.size()));
+    items.push_back(item(one.shard, one.full, one.count, one.dtype));
+  }
+  return impl_->core->submit(operation(Collective::kAllGatherMany, items, label), stream);
+}
+
+Result<Work> Communicator::reduce_scatter_many(std::span<const ReduceItem> given, StreamRef stream, std::string_view label) {
+  std::vector<Item> items;
+  items.reserve(given.size());
+  for (const ReduceItem& one : given) {
+    const Status checked = check(ReduceScatterArgs{one.full, one.shard, one.count, one.dtype, one.op}, rank(), size());
+    if (!checked.ok()) return checked.context(fmt::format("checking item {}", items.size()));
+    items.push_back(item(one.full, one.shard, one.count, one.dtype, one.op));
+  }
+  return impl_->core->submit(operation(Collective::kReduceScatterMany, items, label), stream);
+}
+
+Result<Work> Communicator::all_gather(Bucket& bucket, StreamRef stream) {
+  const BucketLayout& layout = bucket.layout();
+  return all_gather({bucket.shard(), bucket.full(), layout.shard_count, layout.dtype}, stream);
+}
+
+Result<Work> Communicator::reduce_scatter(Bucket& bucket, ReduceOp op, StreamRef stream) {
+  const BucketLayout& layout = bucket.layout();
+  return reduce_scatter({bucket.full(), bucket.shard(), layout.shard_count, layout.dtype, op}, stream);
+}
+
+CollectivePlan Communicator::explain(const Shape& shape) const {
+  const Core& core = *impl_->core;
+  const Item one{nullptr, nullptr, shape.count, shape.dtype, ReduceOp::kSum};
+  const std::vector<size_t> counts(static_cast<size_t>(size()), shape.count);  // ragged forms: explained with equal shards
+  Operation made = operation(shape.collective, {&one, 1}, {});
+  if (shape.collective == Collective::kAllGatherV || shape.collective == Collective::kReduceScatterV) made.counts = counts;
+  CollectivePlan plan = shardcomm::explain(workload_of(made, size(), shape.memory), core.topology, core.fabric->transport_name());
+  plan.chunk_bytes = core.options.chunk_bytes;
+  return plan;
+}
+
+std::vector<TransportReport> probe_transports(Device device) {
+  std::vector<TransportReport> reports;
+  for (const TransportEntry& entry : transports()) reports.push_back({std::string(entry.name), entry.probe(device)});
+  return reports;
+}
+
+}  // namespace shardcomm

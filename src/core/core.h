@@ -1,0 +1,91 @@
+// The room of src/core: where a call meets a plan. Everything a communicator is made of, shared by its handle and by
+// the operations still in flight, so that the handle may go first.
+#pragma once
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bootstrap/bootstrap.h"
+#include "collectives/collectives.h"
+#include "device/device.h"
+#include "shardcomm/communicator.h"
+#include "transport/transport.h"
+
+namespace shardcomm {
+
+// Lets operations through in the order of their epochs, whatever streams they were enqueued on.
+class Turnstile {
+ public:
+  // Until every epoch before `epoch` has passed.
+  Status enter(uint64_t epoch, Deadline deadline) noexcept;
+  void leave(uint64_t epoch) noexcept;
+  uint64_t passed() const noexcept { return passed_.load(std::memory_order_acquire); }
+
+ private:
+  std::atomic<uint64_t> passed_{0};
+  std::atomic<uint32_t> bell_{0};  // changes with passed_
+  std::atomic<uint32_t> sleepers_{0};
+};
+
+class Core : public std::enable_shared_from_this<Core> {
+ public:
+  Core(Communicator::Group self, const Options& options, std::shared_ptr<Fabric> fabric);
+
+  // Runs or enqueues a checked operation. Nothing of it need outlive the call.
+  Result<Work> submit(Operation operation, StreamRef stream);
+  // Everybody gets everybody's blob, in rank order: how windows and splits are agreed on. Runs on the calling thread.
+  Result<std::vector<std::string>> exchange(std::string_view blob, std::string_view label);
+
+  Status health() const;
+  void abort(const Status& why) noexcept { fabric->abort(why); }
+  TrafficCounters traffic() const noexcept;
+
+  const Communicator::Group self;
+  const Options options;
+  const Topology topology;
+  const std::shared_ptr<Fabric> fabric;
+  uint64_t next_epoch = 1;
+  Turnstile turnstile;
+
+ private:
+  friend struct AsyncOperation;
+  Status run(Operation& operation);
+  template <class Body>
+  Status in_turn(uint64_t epoch, std::string_view what, Body&& body);
+
+  const size_t attach_chunk_bytes_;
+  std::atomic<uint64_t> operations_{0}, bytes_sent_{0}, bytes_received_{0};
+};
+
+struct Communicator::Impl {
+  std::shared_ptr<Core> core;
+};
+
+// --- arguments.cc: every rule of communicator.h that needs no peer ---
+Status check(const AllGatherArgs& args, Rank rank, int size);
+Status check(const ReduceScatterArgs& args, Rank rank, int size);
+Status check(const AllReduceArgs& args);
+Status check(const BroadcastArgs& args, int size);
+Status check(const AllToAllArgs& args, int size);
+Status check(const AllGatherVArgs& args, Rank rank, int size);
+Status check(const ReduceScatterVArgs& args, Rank rank, int size);
+
+// --- discovery.cc: how ranks find each other and connect ---
+using Exchange = std::function<Result<std::vector<std::string>>(std::string_view step, std::string_view blob)>;
+// `exchange` must give every member's blob in rank order; it is called kConnectExchanges times, or fewer on failure.
+// A failure on one rank is the same failure on all.
+inline constexpr int kConnectExchanges = 3;
+Result<std::shared_ptr<Fabric>> connect_fabric(Communicator::Group self, const Options& options, Deadline deadline, const Exchange& exchange);
+// The first failure among blobs that are pack_status(): "rank 2: …".
+Status first_failure(std::span<const std::string> blobs);
+
+// --- blob.cc: length-prefixed fields ---
+std::string pack(std::initializer_list<std::string_view> fields);
+Result<std::vector<std::string>> unpack(std::string_view blob, size_t fields);
+std::string pack_status(const Status& status);
+
+}  // namespace shardcomm

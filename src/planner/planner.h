@@ -1,0 +1,37 @@
+// The door of src/planner. Pure: no threads, no devices, no clocks, no environment.
+#pragma once
+#include <span>
+#include <string_view>
+
+#include "shardcomm/plan.h"
+
+namespace shardcomm {
+
+// What an operation asks of the machine.
+struct Workload {
+  Collective collective;
+  size_t whole_bytes;    // the whole buffer: all shards; for all_reduce and broadcast the data itself
+  size_t announced_bytes;  // the most that one rank would have to show its peers
+  SourceKind memory;     // what a large operation would read
+};
+
+// Alpha-beta (Hockney 1994): a fixed part and a part that grows with the bytes. Infinite where it cannot run.
+struct Cost {
+  double latency_us;
+  double transfer_us;
+  double total_us() const noexcept { return latency_us + transfer_us; }
+};
+using CostFunction = Cost (*)(const Workload& workload, const Topology& topology);
+
+struct Candidate {
+  std::string_view algorithm;
+  CostFunction cost;
+};
+
+// Index of the cheapest candidate; the first of equals. At least one candidate.
+size_t choose(const Workload& workload, const Topology& topology, std::span<const Candidate> candidates) noexcept;
+// The same with its reasons.
+CollectivePlan explain_choice(const Workload& workload, const Topology& topology, std::span<const Candidate> candidates,
+                              std::string_view transport);
+
+}  // namespace shardcomm

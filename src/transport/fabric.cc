@@ -1,0 +1,174 @@
+// Connecting a fabric, and the announcements with which every operation begins.
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <new>
+
+#include "base/check.h"
+#include "shardcomm/plan.h"
+#include "transport/transport.h"
+
+namespace shardcomm {
+namespace {
+
+constexpr size_t kMinimumSlotBytes = 4096;
+
+size_t slot_bytes(const Options& options) {
+  return std::max(kMinimumSlotBytes, options.staging_bytes / kStagingSlots / 64 * 64);
+}
+
+int usable_cores() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  return std::max(1, CPU_COUNT(&set));
+}
+
+}  // namespace
+
+Result<Fabric::Offer> Fabric::prepare(std::unique_ptr<MappedTransport> transport, Rank rank, int size,
+                                      const Options& options) {
+  const size_t bytes = staging_offset(size) + kStagingSlots * slot_bytes(options);
+  SHARDCOMM_TRY_ASSIGN(Segment control, Segment::create(bytes, fmt::format("control block of rank {}", rank)));
+  auto* block = new (control.data()) ControlBlock;  // members without initialisers: the pages stay zero
+  block->layout = kControlLayout;
+  block->rank = rank;
+  block->size = size;
+  SHARDCOMM_TRY_ASSIGN(Card transport_card, transport->card());
+  SHARDCOMM_TRY_ASSIGN(Card control_card, transport->share(control));
+  return Offer{std::move(transport), std::move(control), rank, size, std::move(transport_card), std::move(control_card)};
+}
+
+Result<std::unique_ptr<Fabric>> Fabric::connect(Offer offer, std::span<const Card> transport_cards,
+                                                std::span<const Card> control_cards, const Options& options,
+                                                Deadline deadline) {
+  SHARDCOMM_TRY(offer.transport->connect(offer.rank, transport_cards, deadline));
+  SHARDCOMM_TRY_ASSIGN(auto mapping, offer.transport->map(control_cards));
+  std::unique_ptr<Fabric> fabric(new Fabric);
+  fabric->rank_ = offer.rank;
+  fabric->size_ = offer.size;
+  fabric->all_same_process_ = true;
+  for (Rank r = 0; r < offer.size; ++r) {
+    auto* block = std::launder(reinterpret_cast<ControlBlock*>(mapping.by_rank[static_cast<size_t>(r)]));
+    if (block->layout != kControlLayout || block->rank != r || block->size != offer.size) {
+      return Status(Code::kFailedPrecondition,
+                    fmt::format("rank {} has control block layout {}, rank {}, size {}; rank {} expects {}, {}, {}", r,
+                                block->layout, block->rank, block->size, offer.rank, kControlLayout, r, offer.size));
+    }
+    fabric->blocks_.push_back(block);
+    fabric->all_same_process_ = fabric->all_same_process_ && offer.transport->same_process(r);
+  }
+  fabric->transport_ = std::move(offer.transport);
+  fabric->control_ = std::move(offer.control);
+  fabric->control_mapping_ = std::move(mapping);
+  fabric->oversubscribed_ = offer.size > usable_cores();
+  fabric->spin_ = options.spin;
+  fabric->slot_bytes_ = slot_bytes(options);
+  fabric->consumed_base_.resize(static_cast<size_t>(offer.size));
+  fabric->consumed_now_.resize(static_cast<size_t>(offer.size));
+  return fabric;
+}
+
+Fabric::~Fabric() {
+  if (blocks_.empty()) return;
+  own().progress.departed.store(1, std::memory_order_release);
+  ring_all_bells();
+}
+
+Status Fabric::can_attach_all() const {
+  for (Rank r = 0; r < size_; ++r) {
+    if (transport_->same_process(r)) continue;
+    SHARDCOMM_TRY(transport_->can_attach(r));
+  }
+  return {};
+}
+
+std::span<std::byte> Fabric::payload() noexcept {
+  Message& message = own().messages[(sequence_ + 1) & 1];
+  return {message.payload, sizeof message.payload};
+}
+
+void Fabric::announce(const Signature& signature, size_t payload_bytes, const OperationName& name) noexcept {
+  ++sequence_;
+  Message& message = own().messages[sequence_ & 1];
+  Note& note = own().notes[sequence_ & 1];
+  note.epoch = name.epoch;
+  const size_t label_bytes = std::min(name.label.size(), kLabelBytes - 1);
+  std::memcpy(note.label, name.label.data(), label_bytes);
+  note.label[label_bytes] = '\0';
+  message.payload_bytes = static_cast<uint32_t>(payload_bytes);
+  message.signature = signature;
+  raise(message.sequence, sequence_);
+}
+
+Status Fabric::collect(Deadline deadline) {
+  const Signature& mine = own().messages[sequence_ & 1].signature;
+  bool agreed = true;
+  for (int step = 1; step < size_; ++step) {
+    const Rank peer = (rank_ + step) % size_;
+    Message& message = block(peer).messages[sequence_ & 1];
+    SHARDCOMM_TRY(wait(message.sequence, sequence_, peer, deadline));
+    agreed = agreed && message.signature == mine;
+  }
+  return agreed ? Status() : disagreement();
+}
+
+std::span<const std::byte> Fabric::payload_of(Rank peer) const noexcept {
+  const Message& message = block(peer).messages[sequence_ & 1];
+  return {message.payload, message.payload_bytes};
+}
+
+const Signature& Fabric::signature_of(Rank peer) const noexcept {
+  return block(peer).messages[sequence_ & 1].signature;
+}
+
+void Fabric::finish_reading() noexcept { raise(own().done, sequence_); }
+
+Status Fabric::await_readers(Deadline deadline) {
+  for (int step = 1; step < size_; ++step) {
+    const Rank peer = (rank_ + step) % size_;
+    SHARDCOMM_TRY(wait(block(peer).done, sequence_, peer, deadline));
+  }
+  return {};
+}
+
+// "all_gather f32 1024 'gather h.3'": what rank r announced last.
+std::string Fabric::announced(Rank r) const {
+  const Signature& s = block(r).messages[sequence_ & 1].signature;
+  const auto collective = static_cast<Collective>(s.collective);
+  std::string text(shardcomm::name(collective));
+  if (collective != Collective::kBarrier) fmt::format_to(std::back_inserter(text), " {} {}", name(static_cast<DType>(s.dtype)), s.count);
+  const bool many = collective == Collective::kAllGatherMany || collective == Collective::kReduceScatterMany;
+  if (many) fmt::format_to(std::back_inserter(text), " in {} items", s.root);
+  const bool reduces = collective == Collective::kReduceScatter || collective == Collective::kAllReduce ||
+                       collective == Collective::kReduceScatterV;
+  if (reduces) fmt::format_to(std::back_inserter(text), " {}", name(static_cast<ReduceOp>(s.op)));
+  if (collective == Collective::kBroadcast) fmt::format_to(std::back_inserter(text), " from root {}", s.root);
+  const Note& note = block(r).notes[sequence_ & 1];
+  if (note.label[0] != '\0') fmt::format_to(std::back_inserter(text), " '{}'", note.label);
+  return text;
+}
+
+// Every rank sees the same announcements, so every rank comes to the same text on its own.
+Status Fabric::disagreement() const {
+  std::map<std::string, std::vector<Rank>> callers;
+  std::vector<std::string> order;
+  for (Rank r = 0; r < size_; ++r) {
+    std::string call = announced(r);
+    auto [place, is_new] = callers.try_emplace(call);
+    place->second.push_back(r);
+    if (is_new) order.push_back(std::move(call));
+  }
+  std::string text = fmt::format("op {}:", own().notes[sequence_ & 1].epoch);
+  for (const std::string& call : order) {
+    const auto& ranks = callers[call];
+    fmt::format_to(std::back_inserter(text), "{} rank{} {} {}", call == order.front() ? "" : ";",
+                   ranks.size() > 1 ? "s" : "", fmt::join(ranks, ","), call);
+  }
+  if (order.size() == 1) text += "; their ragged counts or items differ";
+  return Status(Code::kFailedPrecondition, std::move(text)).context("checking that all ranks make the same call");
+}
+
+}  // namespace shardcomm

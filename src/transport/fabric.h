@@ -1,0 +1,143 @@
+// Part of the door transport/transport.h. A Fabric is the connected transport of one communicator: its ranks' control
+// blocks, messages, signals, staging rings and mapped windows. Collectives are written in its terms:
+//
+//   payload() … announce()   show every peer what this rank is doing and where its bytes are
+//   collect()                wait until every rank has announced the same sequence, and check that all agree
+//   read / map / staged      the peers' bytes
+//   finish_reading(), await_readers()   hand the peers' memory back, and wait until they have handed back ours
+//
+// Thread rule: one operation at a time; abort(), failure() and lost-peer checks from any thread.
+#pragma once
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "transport/control_block.h"
+#include "transport/transport.h"
+
+namespace shardcomm {
+
+// Where a rank's bytes are, as its peers need to know it. Travels in messages.
+struct SourceEntry {
+  uint64_t address;  // in the owner's process
+  uint32_t window;   // kNoWindow, or the id of an allocated window that holds them
+  uint32_t staged;   // 1: read it from the owner's staging ring instead
+};
+inline constexpr uint32_t kNoWindow = UINT32_MAX;
+
+// What one operation is, for messages to people.
+struct OperationName {
+  uint64_t epoch;
+  std::string_view label;
+};
+
+class Fabric {
+ public:
+  // This rank's half, before the peers are known. Its card is exchanged by whoever made it.
+  struct Offer {
+    std::unique_ptr<MappedTransport> transport;
+    Segment control;
+    Rank rank;
+    int size;
+    Card transport_card, control_card;
+  };
+  static Result<Offer> prepare(std::unique_ptr<MappedTransport> transport, Rank rank, int size, const Options& options);
+  static Result<std::unique_ptr<Fabric>> connect(Offer offer, std::span<const Card> transport_cards,
+                                                 std::span<const Card> control_cards, const Options& options,
+                                                 Deadline deadline);
+  ~Fabric();  // marks this rank as departed; waits for nobody
+
+  Rank rank() const noexcept { return rank_; }
+  int size() const noexcept { return size_; }
+  std::string_view transport_name() const noexcept { return transport_->name(); }
+
+  // Whether ordinary memory of every rank can be read in place by cross-memory attach. Agreed once by all ranks,
+  // since the owner of the bytes decides whether to stage them.
+  Status can_attach_all() const;
+  void set_attach(bool agreed) noexcept { attach_ = agreed; }
+  void release_cards() noexcept { control_->close_fd(); }  // once every peer has connected
+  bool attach() const noexcept { return attach_; }
+
+  // --- announcing ---
+  std::span<std::byte> payload() noexcept;  // of the next message; write, then announce
+  void announce(const Signature& signature, size_t payload_bytes, const OperationName& name) noexcept;
+  Status collect(Deadline deadline);
+  std::span<const std::byte> payload_of(Rank peer) const noexcept;  // after collect, until the next announce but one
+  const Signature& signature_of(Rank peer) const noexcept;
+
+  void finish_reading() noexcept;
+  Status await_readers(Deadline deadline);
+
+  // --- memory ---
+  SourceEntry describe(const void* address, size_t bytes) const noexcept;
+  bool needs_staging(const SourceEntry& own) const noexcept;  // some peer can read it no other way
+  const std::byte* map(Rank peer, const SourceEntry& entry) const noexcept;  // null: not mapped here
+  Status read(Rank peer, void* target, uint64_t address, size_t bytes) { return transport_->read(peer, target, address, bytes); }
+
+  // --- staging: chunk numbers count from 0 in each operation ---
+  size_t staging_slot_bytes() const noexcept { return slot_bytes_; }
+  Result<std::byte*> stage_slot(uint64_t chunk, Deadline deadline);  // free to be filled
+  void stage_publish(uint64_t chunk) noexcept;
+  Result<const std::byte*> staged(Rank peer, uint64_t chunk, Deadline deadline);
+  void stage_release(Rank peer, uint64_t chunk) noexcept;
+  void stage_finish(uint64_t own_chunks) noexcept;  // own_chunks: 0 when this rank staged nothing in this operation
+
+  // --- windows ---
+  Result<Card> share(const Segment& local) { return transport_->share(local); }
+  Result<MappedTransport::Mapping> map_window(std::span<const Card> cards_by_rank) { return transport_->map(cards_by_rank); }
+  // `raw_base_by_rank` are addresses in the owners' processes; `mapped_by_rank` ours for the same bytes.
+  uint32_t add_window(std::byte* base, size_t bytes, std::vector<uint64_t> raw_base_by_rank, MappedTransport::Mapping mapping);
+  void close_window(uint32_t id) noexcept;  // this rank neither offers its part nor reads its peers' any longer
+
+  // --- health ---
+  void mark_started(uint64_t epoch) noexcept { own().progress.started.store(epoch, std::memory_order_relaxed); }
+  void mark_finished(uint64_t epoch) noexcept { own().progress.finished.store(epoch, std::memory_order_relaxed); }
+  void abort(const Status& why) noexcept;  // every rank, this one included, fails from now on
+  Status failure() const;                  // what abort said, here or at a peer; ok while there is none
+  Status check_peers() noexcept;           // kPeerLost if a process ended without leaving in good order; tells everyone
+
+ private:
+  struct WindowEntry {
+    uint32_t id;
+    std::byte* base;
+    size_t bytes;
+    std::vector<uint64_t> raw_base_by_rank;
+    MappedTransport::Mapping mapping;
+  };
+  Fabric() = default;
+  ControlBlock& own() const noexcept { return *blocks_[static_cast<size_t>(rank_)]; }
+  ControlBlock& block(Rank r) const noexcept { return *blocks_[static_cast<size_t>(r)]; }
+  void raise(Signal& signal, uint64_t value) noexcept;
+  Status wait(Signal& signal, uint64_t value, Rank peer, Deadline deadline);
+  Status wait_slow(Signal& signal, uint64_t value, Rank peer, Deadline deadline);
+  Status check_wait(const Signal& signal, uint64_t value, Rank peer, Deadline deadline);
+  Status fail(Code code, std::string text) noexcept;  // tells everyone, then returns it
+  std::string late_text() const;
+  Status disagreement() const;
+  std::string announced(Rank r) const;
+  void ring_all_bells() noexcept;
+
+  std::unique_ptr<MappedTransport> transport_;
+  std::optional<Segment> control_;
+  MappedTransport::Mapping control_mapping_;
+  std::vector<ControlBlock*> blocks_;
+  Rank rank_ = 0;
+  int size_ = 1;
+  bool attach_ = false;
+  bool all_same_process_ = false;
+  bool oversubscribed_ = false;
+  std::chrono::nanoseconds spin_{};
+  size_t slot_bytes_ = 0;
+  uint64_t sequence_ = 0;                  // of the last announcement
+  uint64_t staged_base_ = 0;               // own chunks staged before this operation
+  std::vector<uint64_t> consumed_base_;    // [peer] chunks taken from its ring before this operation
+  std::vector<uint64_t> consumed_now_;     // [peer] chunks taken in this operation
+  mutable std::mutex windows_mutex_;
+  std::vector<std::unique_ptr<WindowEntry>> windows_;
+  uint32_t next_window_ = 0;
+};
+
+}  // namespace shardcomm

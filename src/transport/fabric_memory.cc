@@ -1,0 +1,83 @@
+// How peers' bytes are reached: windows by address, and the staging ring for what can be reached no other way.
+#include <algorithm>
+
+#include "transport/transport.h"
+
+namespace shardcomm {
+
+SourceEntry Fabric::describe(const void* address, size_t bytes) const noexcept {
+  SourceEntry entry{reinterpret_cast<uint64_t>(address), kNoWindow, 0};
+  if (all_same_process_) return entry;
+  const auto* begin = static_cast<const std::byte*>(address);
+  {
+    std::lock_guard lock(windows_mutex_);
+    for (const auto& window : windows_) {
+      if (begin < window->base || begin + bytes > window->base + window->bytes) continue;
+      entry.window = window->id;
+      return entry;
+    }
+  }
+  entry.staged = attach_ ? 0 : 1;
+  return entry;
+}
+
+const std::byte* Fabric::map(Rank peer, const SourceEntry& entry) const noexcept {
+  if (transport_->same_process(peer)) return reinterpret_cast<const std::byte*>(entry.address);
+  if (entry.window == kNoWindow) return nullptr;
+  const auto p = static_cast<size_t>(peer);
+  std::lock_guard lock(windows_mutex_);
+  for (const auto& window : windows_) {
+    if (window->id != entry.window) continue;
+    return window->mapping.by_rank[p] + (entry.address - window->raw_base_by_rank[p]);
+  }
+  return nullptr;
+}
+
+uint32_t Fabric::add_window(std::byte* base, size_t bytes, std::vector<uint64_t> raw_base_by_rank,
+                            MappedTransport::Mapping mapping) {
+  std::lock_guard lock(windows_mutex_);
+  const uint32_t id = next_window_++;
+  windows_.push_back(std::make_unique<WindowEntry>(
+      WindowEntry{id, base, bytes, std::move(raw_base_by_rank), std::move(mapping)}));
+  return id;
+}
+
+void Fabric::close_window(uint32_t id) noexcept {
+  std::lock_guard lock(windows_mutex_);
+  std::erase_if(windows_, [id](const auto& window) { return window->id == id; });
+}
+
+Result<std::byte*> Fabric::stage_slot(uint64_t chunk, Deadline deadline) {
+  const uint64_t number = staged_base_ + chunk;
+  if (number >= kStagingSlots) {
+    for (int step = 1; step < size_; ++step) {
+      const Rank peer = (rank_ + step) % size_;
+      SHARDCOMM_TRY(wait(consumed_signals(&block(peer))[rank_], number + 1 - kStagingSlots, peer, deadline));
+    }
+  }
+  return reinterpret_cast<std::byte*>(&own()) + staging_offset(size_) + number % kStagingSlots * slot_bytes_;
+}
+
+void Fabric::stage_publish(uint64_t chunk) noexcept { raise(own().staged, staged_base_ + chunk + 1); }
+
+Result<const std::byte*> Fabric::staged(Rank peer, uint64_t chunk, Deadline deadline) {
+  const uint64_t number = consumed_base_[static_cast<size_t>(peer)] + chunk;
+  SHARDCOMM_TRY(wait(block(peer).staged, number + 1, peer, deadline));
+  return reinterpret_cast<const std::byte*>(&block(peer)) + staging_offset(size_) + number % kStagingSlots * slot_bytes_;
+}
+
+void Fabric::stage_release(Rank peer, uint64_t chunk) noexcept {
+  const auto p = static_cast<size_t>(peer);
+  raise(consumed_signals(&own())[peer], consumed_base_[p] + chunk + 1);
+  consumed_now_[p] = chunk + 1;
+}
+
+void Fabric::stage_finish(uint64_t own_chunks) noexcept {
+  staged_base_ += own_chunks;
+  for (size_t p = 0; p < consumed_base_.size(); ++p) {
+    consumed_base_[p] += consumed_now_[p];
+    consumed_now_[p] = 0;
+  }
+}
+
+}  // namespace shardcomm

@@ -1,0 +1,161 @@
+// How a fabric waits, and how it fails: spin for a bounded time, then sleep in the kernel on the signal itself. Every
+// wait watches the abort word, the peers' processes and its deadline.
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/futex.h"
+#include "transport/transport.h"
+
+#if defined(__x86_64__) || defined(__i386__)
+#include <immintrin.h>
+#define SHARDCOMM_PAUSE() _mm_pause()
+#elif defined(__aarch64__)
+#define SHARDCOMM_PAUSE() asm volatile("isb" ::: "memory")
+#else
+#define SHARDCOMM_PAUSE() asm volatile("" ::: "memory")
+#endif
+
+namespace shardcomm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kPollsPerLook = 64;                       // signal loads between looks at the clock and the abort word
+constexpr std::chrono::milliseconds kSleepSlice{50};    // a sleeper looks at its peers this often
+
+const std::atomic<uint32_t>* bell(const Signal& signal) noexcept {
+  return reinterpret_cast<const std::atomic<uint32_t>*>(&signal.value);  // the low half, see control_block.h
+}
+
+}  // namespace
+
+// Sequentially consistent on both sides: either the waiter sees the value, or this sees the waiter.
+void Fabric::raise(Signal& signal, uint64_t value) noexcept {
+  signal.value.store(value, std::memory_order_seq_cst);
+  if (signal.sleepers.load(std::memory_order_seq_cst) != 0) futex_wake(bell(signal), kWakeAll);
+}
+
+Status Fabric::wait(Signal& signal, uint64_t value, Rank peer, Deadline deadline) {
+  if (signal.value.load(std::memory_order_acquire) >= value) return {};
+  return wait_slow(signal, value, peer, deadline);
+}
+
+Status Fabric::wait_slow(Signal& signal, uint64_t value, Rank peer, Deadline deadline) {
+  const auto spin_end = Clock::now() + spin_;
+  const bool give_way = oversubscribed_;  // the peer may need this very core
+  do {
+    for (int poll = 0; poll < kPollsPerLook; ++poll) {
+      if (signal.value.load(std::memory_order_acquire) >= value) return {};
+      if (give_way) {
+        sched_yield();
+      } else {
+        SHARDCOMM_PAUSE();
+      }
+    }
+    if (own().abort.state.load(std::memory_order_acquire) == 2) return check_wait(signal, value, peer, deadline);
+  } while (Clock::now() < spin_end);
+
+  auto next_look = Clock::now() + kSleepSlice;
+  for (;;) {
+    signal.sleepers.fetch_add(1, std::memory_order_seq_cst);
+    const uint64_t seen = signal.value.load(std::memory_order_seq_cst);
+    if (seen < value && own().abort.state.load(std::memory_order_seq_cst) != 2) {
+      futex_wait(bell(signal), static_cast<uint32_t>(seen), std::min(deadline, next_look));
+    }
+    signal.sleepers.fetch_sub(1, std::memory_order_relaxed);
+    if (signal.value.load(std::memory_order_acquire) >= value) return {};
+    if (own().abort.state.load(std::memory_order_acquire) == 2) return check_wait(signal, value, peer, deadline);
+    if (const auto now = Clock::now(); now >= next_look || now >= deadline) {
+      SHARDCOMM_TRY(check_wait(signal, value, peer, deadline));
+      next_look = now + kSleepSlice;
+    }
+  }
+}
+
+// ok: go on waiting, or the signal has come after all.
+Status Fabric::check_wait(const Signal& signal, uint64_t value, Rank peer, Deadline deadline) {
+  SHARDCOMM_TRY(failure());
+  const bool left = block(peer).progress.departed.load(std::memory_order_acquire) != 0;
+  if (left && signal.value.load(std::memory_order_acquire) < value) {
+    return fail(Code::kPeerLost, fmt::format("rank {} left the communicator; {}", peer, late_text()));
+  }
+  if (Status lost = check_peers(); !lost.ok() && signal.value.load(std::memory_order_acquire) < value) return lost;
+  if (Clock::now() >= deadline && signal.value.load(std::memory_order_acquire) < value) {
+    return fail(Code::kTimedOut, late_text());
+  }
+  return {};
+}
+
+Status Fabric::check_peers() noexcept {
+  for (const Rank r : transport_->ended_peers()) {
+    if (block(r).progress.departed.load(std::memory_order_acquire) != 0) continue;
+    return fail(Code::kPeerLost, fmt::format("the process of rank {} ended; {}", r, late_text()));
+  }
+  return {};
+}
+
+// "op 7 all_gather f32 1024: waiting for rank 2 (last finished op 6, started op 6)"
+std::string Fabric::late_text() const {
+  std::string text = fmt::format("op {}", own().progress.started.load(std::memory_order_relaxed));
+  std::string late;
+  for (const bool arriving : {true, false}) {
+    if (sequence_ == 0) break;
+    for (Rank r = 0; r < size_; ++r) {
+      const Signal& signal = arriving ? block(r).messages[sequence_ & 1].sequence : block(r).done;
+      if (r == rank_ || signal.value.load(std::memory_order_relaxed) >= sequence_) continue;
+      const Progress& progress = block(r).progress;
+      fmt::format_to(std::back_inserter(late), "{} rank {} (finished op {}, started op {})", late.empty() ? "" : ",", r,
+                     progress.finished.load(std::memory_order_relaxed), progress.started.load(std::memory_order_relaxed));
+    }
+    if (!late.empty()) {
+      return fmt::format("{} {}: waiting for{}{}", text, announced(rank_), late, arriving ? " to arrive" : " to finish reading");
+    }
+  }
+  return text + ": nothing pending";
+}
+
+Status Fabric::fail(Code code, std::string text) noexcept {
+  Status why(code, fmt::format("rank {}: {}", rank_, text));
+  abort(why);
+  Status first = failure();  // another rank's reason may have come first: one story for all
+  return first.ok() ? why : first;
+}
+
+void Fabric::abort(const Status& why) noexcept {
+  for (ControlBlock* target : blocks_) {
+    uint32_t none = 0;
+    if (!target->abort.state.compare_exchange_strong(none, 1, std::memory_order_acq_rel)) continue;
+    target->abort.code = static_cast<int32_t>(why.code());
+    target->abort.rank = rank_;
+    const size_t bytes = std::min(why.message().size(), kAbortTextBytes - 1);
+    std::memcpy(target->abort.text, why.message().data(), bytes);
+    target->abort.text[bytes] = '\0';
+    target->abort.state.store(2, std::memory_order_seq_cst);
+  }
+  ring_all_bells();
+}
+
+Status Fabric::failure() const {
+  const AbortWord& word = own().abort;
+  if (word.state.load(std::memory_order_acquire) != 2) return {};
+  return Status(static_cast<Code>(word.code), std::string(word.text, strnlen(word.text, kAbortTextBytes)));
+}
+
+// Sleepers look at what changed, find nothing or the abort word, and go on accordingly.
+void Fabric::ring_all_bells() noexcept {
+  const auto ring = [](const Signal& signal) {
+    if (signal.sleepers.load(std::memory_order_seq_cst) != 0) futex_wake(bell(signal), kWakeAll);
+  };
+  for (ControlBlock* block : blocks_) {
+    ring(block->messages[0].sequence);
+    ring(block->messages[1].sequence);
+    ring(block->done);
+    ring(block->staged);
+    for (int r = 0; r < size_; ++r) ring(consumed_signals(block)[r]);
+  }
+}
+
+}  // namespace shardcomm
