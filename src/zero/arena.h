@@ -1,0 +1,29 @@
+// Offsets in one piece of memory of fixed capacity: which part of it is whose. Pure: it touches no memory, so that the
+// estimate runs the same allocator as the engine.
+#pragma once
+#include <cstddef>
+#include <map>
+#include <optional>
+
+namespace shardcomm::zero {
+
+// Blocks that live two at a time and alternate, as gathered units do, never fragment it: the first goes to the bottom,
+// the next to the top, and so on; only more than two at once are placed between them. Not thread-safe.
+class Arena {
+ public:
+  explicit Arena(size_t capacity) : capacity_(capacity) {}
+
+  // Where `bytes` (> 0) now are; nothing when no gap is large enough.
+  std::optional<size_t> allocate(size_t bytes);
+  void release(size_t offset);  // of what allocate gave
+
+  size_t capacity() const noexcept { return capacity_; }
+  size_t used_bytes() const noexcept { return used_; }
+
+ private:
+  size_t capacity_;
+  size_t used_ = 0;
+  std::map<size_t, size_t> blocks_;  // offset -> bytes, disjoint
+};
+
+}  // namespace shardcomm::zero
