@@ -21,7 +21,8 @@ struct LoadedCheckpoint {
   std::string trainer_state;
 };
 // Collective. `path` is one step directory. Checks names, shapes and checksums before anything is overwritten.
-SHARDCOMM_EXPORT Result<LoadedCheckpoint> load_checkpoint(ZeroEngine& engine, AdamW& optimizer, const std::string& path);
+SHARDCOMM_EXPORT Result<LoadedCheckpoint> load_checkpoint(ZeroEngine& engine, AdamW& optimizer,
+                                                          const std::string& path);
 
 // The newest complete step directory in `dir`; "" if there is none. Incomplete ones are named in a warning.
 SHARDCOMM_EXPORT Result<std::string> newest_checkpoint(const std::string& dir);

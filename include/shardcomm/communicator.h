@@ -62,8 +62,8 @@ struct BroadcastArgs {
   std::string_view label = {};
 };
 struct AllToAllArgs {
-  const void* in;        // [n, count_per_rank]
-  void* out;             // [n, count_per_rank]
+  const void* in;  // [n, count_per_rank]
+  void* out;       // [n, count_per_rank]
   size_t count_per_rank;
   DType dtype;
   std::string_view label = {};
@@ -145,7 +145,7 @@ class SHARDCOMM_EXPORT Communicator {
 
   CollectivePlan explain(const Shape& shape) const;  // what would run, and why
   TrafficCounters traffic() const noexcept;
-  Status health() const;              // the first error any rank met; any thread
+  Status health() const;                      // the first error any rank met; any thread
   void abort(std::string_view why) noexcept;  // any thread; returns at once; peers fail with kAborted and the reason
 
   struct Impl;

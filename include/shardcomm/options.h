@@ -10,16 +10,17 @@
 namespace shardcomm {
 
 struct SHARDCOMM_EXPORT Options {
-  std::string transports = "auto";                   // SHARDCOMM_TRANSPORTS: ordered list, e.g. "shm"
-  size_t chunk_bytes = 0;                            // SHARDCOMM_CHUNK_BYTES: piece of a staged or attached copy; 0: planner chooses
-  size_t staging_bytes = size_t{1} << 20;            // SHARDCOMM_STAGING_BYTES: shared staging ring of each rank
-  std::string memory_access = "auto";                // SHARDCOMM_MEMORY_ACCESS: auto, attach (cross-memory attach), staging: how ordinary memory is read by peers
-  std::chrono::milliseconds timeout{600'000};        // SHARDCOMM_TIMEOUT_MS: for one operation
-  std::chrono::milliseconds init_timeout{120'000};   // SHARDCOMM_INIT_TIMEOUT_MS: for meeting and connecting
-  std::chrono::microseconds spin{20};                // SHARDCOMM_SPIN_US: busy waiting before sleeping in the kernel
-  std::string log_level = "warn";                    // SHARDCOMM_LOG: error, warn, info, debug, trace, off
-  std::string job_secret;                            // SHARDCOMM_JOB_SECRET: authenticates connections; never logged, never in argv
-  size_t trace_events = 0;                           // SHARDCOMM_TRACE_EVENTS: size of the trace ring; 0 records nothing
+  std::string transports = "auto";  // SHARDCOMM_TRANSPORTS: ordered list, e.g. "shm"
+  size_t chunk_bytes = 0;           // SHARDCOMM_CHUNK_BYTES: piece of a staged or attached copy; 0: planner chooses
+  size_t staging_bytes = size_t{1} << 20;  // SHARDCOMM_STAGING_BYTES: shared staging ring of each rank
+  std::string memory_access = "auto";      // SHARDCOMM_MEMORY_ACCESS: auto, attach (cross-memory attach), staging: how
+                                           // ordinary memory is read by peers
+  std::chrono::milliseconds timeout{600'000};       // SHARDCOMM_TIMEOUT_MS: for one operation
+  std::chrono::milliseconds init_timeout{120'000};  // SHARDCOMM_INIT_TIMEOUT_MS: for meeting and connecting
+  std::chrono::microseconds spin{20};               // SHARDCOMM_SPIN_US: busy waiting before sleeping in the kernel
+  std::string log_level = "warn";                   // SHARDCOMM_LOG: error, warn, info, debug, trace, off
+  std::string job_secret;   // SHARDCOMM_JOB_SECRET: authenticates connections; never logged, never in argv
+  size_t trace_events = 0;  // SHARDCOMM_TRACE_EVENTS: size of the trace ring; 0 records nothing
 
   static Result<Options> from_env();
   // from_env(), then "timeout_ms=5000,transports=shm" over it: the table's names without prefix, lower case.

@@ -12,8 +12,16 @@
 namespace shardcomm {
 
 enum class Collective : uint8_t {
-  kAllGather, kReduceScatter, kAllReduce, kBroadcast, kAllToAll, kBarrier,
-  kAllGatherV, kReduceScatterV, kAllGatherMany, kReduceScatterMany,
+  kAllGather,
+  kReduceScatter,
+  kAllReduce,
+  kBroadcast,
+  kAllToAll,
+  kBarrier,
+  kAllGatherV,
+  kReduceScatterV,
+  kAllGatherMany,
+  kReduceScatterMany,
 };
 inline constexpr int kCollectiveCount = 10;
 SHARDCOMM_EXPORT std::string_view name(Collective collective) noexcept;  // "all_gather_v"
@@ -29,10 +37,10 @@ struct SHARDCOMM_EXPORT Topology {
 
 // How the bytes a peer reads are offered, from fastest to slowest.
 enum class SourceKind : uint8_t {
-  kInline,   // inside the signal's own message: small payloads
-  kMapped,   // a window, or any memory of a rank that is a thread of the same process: read in place
-  kAttached, // ordinary memory of another process, read by cross-memory attach
-  kStaged,   // ordinary memory, copied through the shared staging ring
+  kInline,    // inside the signal's own message: small payloads
+  kMapped,    // a window, or any memory of a rank that is a thread of the same process: read in place
+  kAttached,  // ordinary memory of another process, read by cross-memory attach
+  kStaged,    // ordinary memory, copied through the shared staging ring
 };
 SHARDCOMM_EXPORT std::string_view name(SourceKind kind) noexcept;
 

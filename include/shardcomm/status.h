@@ -23,10 +23,10 @@ enum class Code : int32_t {
   kPeerLost,            // a rank's process ended or its connection broke
   kAborted,             // some rank called abort, or failed first; the text carries its reason
   kOutOfMemory,
-  kDevice,              // the accelerator or its driver failed
-  kSystem,              // an operating system call failed
-  kInternal,            // a defect in shardcomm
-  kDataLoss,            // bytes read are not the bytes written: a bad checksum, a truncated file
+  kDevice,    // the accelerator or its driver failed
+  kSystem,    // an operating system call failed
+  kInternal,  // a defect in shardcomm
+  kDataLoss,  // bytes read are not the bytes written: a bad checksum, a truncated file
 };
 
 SHARDCOMM_EXPORT std::string_view code_name(Code code) noexcept;  // "peer_lost"
@@ -45,8 +45,8 @@ class [[nodiscard]] SHARDCOMM_EXPORT Status {
   Code code() const noexcept;
   Origin origin() const noexcept;
   int native_value() const noexcept;
-  std::string_view message() const noexcept;  // without the code's name
-  std::string to_string() const;              // "peer_lost: while gathering unit blocks.7: rank 3 ended"
+  std::string_view message() const noexcept;     // without the code's name
+  std::string to_string() const;                 // "peer_lost: while gathering unit blocks.7: rank 3 ended"
   Status context(std::string_view doing) const;  // prepends "while <doing>: "; success stays success
 
  private:
@@ -58,7 +58,7 @@ class [[nodiscard]] SHARDCOMM_EXPORT Status {
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}         // NOLINT: implicit on purpose
+  Result(T value) : value_(std::move(value)) {}        // NOLINT: implicit on purpose
   Result(Status error) : status_(std::move(error)) {}  // NOLINT: implicit on purpose
   bool ok() const noexcept { return value_.has_value(); }
   const Status& status() const noexcept { return status_; }
@@ -77,15 +77,15 @@ class [[nodiscard]] Result {
 }  // namespace shardcomm
 
 // Returns the failing Status of `expr` from the enclosing function.
-#define SHARDCOMM_TRY(expr)                                                            \
-  do {                                                                                 \
+#define SHARDCOMM_TRY(expr)                                                                       \
+  do {                                                                                            \
     if (::shardcomm::Status shardcomm_try_ = (expr); !shardcomm_try_.ok()) return shardcomm_try_; \
   } while (false)
 
 // SHARDCOMM_TRY_ASSIGN(auto x, make_x()): declares x from a Result, or returns its Status.
 #define SHARDCOMM_TRY_ASSIGN(target, expr) SHARDCOMM_TRY_ASSIGN_AT_(target, expr, __COUNTER__)
 #define SHARDCOMM_TRY_ASSIGN_AT_(target, expr, n) SHARDCOMM_TRY_ASSIGN_IN_(target, expr, n)
-#define SHARDCOMM_TRY_ASSIGN_IN_(target, expr, n)                \
-  auto shardcomm_result_##n = (expr);                            \
+#define SHARDCOMM_TRY_ASSIGN_IN_(target, expr, n)                       \
+  auto shardcomm_result_##n = (expr);                                   \
   if (!shardcomm_result_##n.ok()) return shardcomm_result_##n.status(); \
   target = std::move(shardcomm_result_##n).value()

@@ -10,7 +10,8 @@
 
 namespace shardcomm {
 
-// Thread rule: one thread at a time per object, except local stores, which every rank's thread shares through its own object.
+// Thread rule: one thread at a time per object, except local stores, which every rank's thread shares through its own
+// object.
 class SHARDCOMM_EXPORT Store {
  public:
   virtual ~Store() = default;

@@ -28,8 +28,8 @@ class SHARDCOMM_EXPORT StreamRef {
   void* native() const noexcept { return native_; }
   bool is_caller() const noexcept { return device_.kind == Device::Kind::kHost && native_ == nullptr; }
 
-  Status wait(const Event& event) const;  // later work here runs after the event
-  Status wait(const Work& work) const;    // later work here runs after the collective
+  Status wait(const Event& event) const;        // later work here runs after the event
+  Status wait(const Work& work) const;          // later work here runs after the collective
   Status synchronize(Deadline deadline) const;  // until everything enqueued so far has run
 
   // Host streams only: runs `task` in order with everything else here; on the caller stream at once.

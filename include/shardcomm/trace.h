@@ -38,6 +38,8 @@ struct SHARDCOMM_EXPORT TraceRecord {
   uint64_t bytes = 0;
 };
 
+inline constexpr size_t kMostTraceEvents = size_t{1} << 24;  // a ring of 1.5 GiB
+
 // Records from now on, the newest `capacity` events being kept. Events that were not taken are forgotten, except that
 // starting again while a ring of at least that capacity is recording changes nothing.
 SHARDCOMM_EXPORT Status trace_start(size_t capacity);

@@ -35,18 +35,30 @@ constexpr bool is_valid(ReduceOp op) noexcept { return static_cast<int>(op) < kR
 
 constexpr size_t size_of(DType t) noexcept {
   switch (t) {
-    case DType::kU8: case DType::kI8: case DType::kF8E4M3: case DType::kF8E5M2: return 1;
-    case DType::kF16: case DType::kBF16: return 2;
-    case DType::kI32: case DType::kU32: case DType::kF32: return 4;
-    case DType::kF64: case DType::kI64: case DType::kU64: return 8;
+    case DType::kU8:
+    case DType::kI8:
+    case DType::kF8E4M3:
+    case DType::kF8E5M2: return 1;
+    case DType::kF16:
+    case DType::kBF16: return 2;
+    case DType::kI32:
+    case DType::kU32:
+    case DType::kF32: return 4;
+    case DType::kF64:
+    case DType::kI64:
+    case DType::kU64: return 8;
   }
   return 0;
 }
 
 constexpr bool is_floating(DType t) noexcept {
   switch (t) {
-    case DType::kF16: case DType::kBF16: case DType::kF32: case DType::kF64: case DType::kF8E4M3: case DType::kF8E5M2:
-      return true;
+    case DType::kF16:
+    case DType::kBF16:
+    case DType::kF32:
+    case DType::kF64:
+    case DType::kF8E4M3:
+    case DType::kF8E5M2: return true;
     default: return false;
   }
 }
@@ -56,9 +68,9 @@ constexpr bool supports(DType t, ReduceOp op) noexcept {
   return is_valid(t) && is_valid(op) && (op != ReduceOp::kAverage || is_floating(t));
 }
 
-SHARDCOMM_EXPORT std::string_view name(DType t) noexcept;                               // "bf16", "f8e4m3"
-SHARDCOMM_EXPORT std::string_view name(ReduceOp op) noexcept;                           // "sum", "average"
-SHARDCOMM_EXPORT std::optional<DType> parse_dtype(std::string_view text) noexcept;      // inverse of name()
+SHARDCOMM_EXPORT std::string_view name(DType t) noexcept;                           // "bf16", "f8e4m3"
+SHARDCOMM_EXPORT std::string_view name(ReduceOp op) noexcept;                       // "sum", "average"
+SHARDCOMM_EXPORT std::optional<DType> parse_dtype(std::string_view text) noexcept;  // inverse of name()
 SHARDCOMM_EXPORT std::optional<ReduceOp> parse_reduce_op(std::string_view text) noexcept;
 
 }  // namespace shardcomm

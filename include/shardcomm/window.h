@@ -10,8 +10,8 @@
 namespace shardcomm {
 
 // Made by Communicator::allocate_window or register_window (collective). Destroying it is local, never waits for a
-// peer, and must not happen while operations on it are in flight. Once one rank has destroyed its part, no rank may use its own part
-// as the input of a collective. It may outlive the communicator.
+// peer, and must not happen while operations on it are in flight. Once one rank has destroyed its part, no rank may use
+// its own part as the input of a collective. It may outlive the communicator.
 class SHARDCOMM_EXPORT Window {
  public:
   Window(Window&&) noexcept;

@@ -2,8 +2,8 @@
 // Models"; stage 3 is what FSDP does, Zhao et al. 2023). Parameters belong to units. The training loop, in any
 // framework, calls two hooks round each unit's computation:
 //
-//   before(unit, pass, stream);  … parameters(unit) are whole, gradients are accumulated with += …  after(unit, pass, stream);
-//   finish_step(stream);         … every shard gradient is final …   optimizer.step();
+//   before(unit, pass, stream);  … parameters(unit) are whole, gradients are accumulated with += …  after(unit, pass,
+//   stream); finish_step(stream);         … every shard gradient is final …   optimizer.step();
 //
 // stage   parameters      gradients                        optimizer state
 //   0     whole           whole, all-reduced               whole
@@ -29,12 +29,13 @@ enum class Pass : uint8_t { kForward, kBackward };
 enum class UnitState : uint8_t { kSharded, kGathering, kGathered };
 
 struct ParameterSpec {
-  std::string name;           // unique in its unit; "unit.name" is unique in the engine and names it in checkpoints
+  std::string name;  // unique in its unit; "unit.name" is unique in the engine and names it in checkpoints
   std::vector<size_t> shape;
   DType dtype = DType::kF32;  // kF32, or kBF16 with an f32 master copy in the optimizer's care
   bool trainable = true;      // false: gathered and freed, but no gradient, no moments, no decay, not in the norm
   float decay_factor = 1;     // times AdamWOptions::weight_decay
-  std::string tied_to = {};   // "unit.name" of a parameter declared earlier: same storage, one gradient; dtype and shape must match
+  std::string tied_to =
+      {};  // "unit.name" of a parameter declared earlier: same storage, one gradient; dtype and shape must match
 };
 struct UnitSpec {
   std::string name;
@@ -58,38 +59,39 @@ struct ShardPiece {
   uint32_t parameter;  // index in its unit
   size_t offset;       // first element, in the flattened parameter
   size_t count;
-  std::byte* value;    // of the parameter's dtype
-  float* gradient;     // the reduced sum; f32 at every gradient_dtype; null when not trainable
+  std::byte* value;  // of the parameter's dtype
+  float* gradient;   // the reduced sum; f32 at every gradient_dtype; null when not trainable
 };
 
 struct ZeroOptions {
   int stage = 3;
-  int prefetch_units = 1;                   // gathers kept in flight ahead of compute (stage 3)
-  size_t bucket_bytes = size_t{64} << 20;   // target size of a bucket; units do not share buckets
-  size_t gathered_bytes_limit = 0;          // prefetch never takes gathered parameters beyond this; 0: two largest units
-  bool free_after_forward = true;           // false: keep units gathered until their backward: memory for a gather
-  DType gradient_dtype = DType::kF32;       // of whole gradients and on the wire (kF32, kBF16); sums and shards are f32
+  int prefetch_units = 1;                  // gathers kept in flight ahead of compute (stage 3)
+  size_t bucket_bytes = size_t{64} << 20;  // target size of a bucket; units do not share buckets
+  size_t gathered_bytes_limit = 0;         // prefetch never takes gathered parameters beyond this; 0: two largest units
+  bool free_after_forward = true;          // false: keep units gathered until their backward: memory for a gather
+  DType gradient_dtype = DType::kF32;      // of whole gradients and on the wire (kF32, kBF16); sums and shards are f32
 };
 
 // Bytes of this rank, by purpose; counted at every allocation and free.
 struct MemoryReport {
-  size_t parameter_bytes = 0;       // shards (stages 0–2: whole parameters)
-  size_t gradient_bytes = 0;        // shard gradients (stages 0, 1: whole gradients)
-  size_t optimizer_bytes = 0;       // moments and master copies
-  size_t gathered_bytes = 0;        // whole parameters of units in flight (stage 3)
-  size_t unreduced_bytes = 0;       // whole gradients of units in flight (stages 2, 3)
-  size_t live_bytes = 0;            // sum of the above
-  size_t peak_bytes = 0;            // largest live_bytes since creation or reset_peak()
+  size_t parameter_bytes = 0;  // shards (stages 0–2: whole parameters)
+  size_t gradient_bytes = 0;   // shard gradients (stages 0, 1: whole gradients)
+  size_t optimizer_bytes = 0;  // moments and master copies
+  size_t gathered_bytes = 0;   // whole parameters of units in flight (stage 3)
+  size_t unreduced_bytes = 0;  // whole gradients of units in flight (stages 2, 3)
+  size_t live_bytes = 0;       // sum of the above
+  size_t peak_bytes = 0;       // largest live_bytes since creation or reset_peak()
 };
 
 // What a run of this shape with AdamW would need and move per rank and step, computed without a communicator.
 struct ZeroEstimate {
-  size_t peak_bytes = 0;            // to compare with MemoryReport::peak_bytes
-  size_t bytes_per_step = 0;        // parameter and gradient payload sent by one rank in one step after the first
+  size_t peak_bytes = 0;      // to compare with MemoryReport::peak_bytes
+  size_t bytes_per_step = 0;  // parameter and gradient payload sent by one rank in one step after the first
   size_t parameter_count = 0;
-  std::string formula;              // bytes_per_step in words and numbers
+  std::string formula;  // bytes_per_step in words and numbers
 };
-SHARDCOMM_EXPORT Result<ZeroEstimate> estimate_zero(std::span<const UnitSpec> units, int world_size, const ZeroOptions& options);
+SHARDCOMM_EXPORT Result<ZeroEstimate> estimate_zero(std::span<const UnitSpec> units, int world_size,
+                                                    const ZeroOptions& options);
 
 // Thread rule: one thread at a time. The engine owns the stream its collectives run on.
 class SHARDCOMM_EXPORT ZeroEngine {
@@ -102,13 +104,15 @@ class SHARDCOMM_EXPORT ZeroEngine {
   ~ZeroEngine();
 
   // Sets this rank's part of every parameter: fill(unit, parameter, offset, values) writes elements
-  // [offset, offset + values.size()) of the flattened parameter in f32; masters and shards follow. Call order and split are not
-  // promised, so the values must depend on (parameter, element) only. Local.
-  Status fill_parameters(const std::function<void(UnitId, uint32_t parameter, size_t offset, std::span<float> values)>& fill);
+  // [offset, offset + values.size()) of the flattened parameter in f32; masters and shards follow. Call order and split
+  // are not promised, so the values must depend on (parameter, element) only. Local.
+  Status fill_parameters(
+      const std::function<void(UnitId, uint32_t parameter, size_t offset, std::span<float> values)>& fill);
 
   // The two hooks. Between them, and only between them, parameters(unit) are whole. Different units may be nested.
   Status before(UnitId unit, Pass pass, StreamRef compute);  // gather, or join the prefetched gather
-  Status after(UnitId unit, Pass pass, StreamRef compute);   // free; after the unit's last use in backward also reduce gradients
+  Status after(UnitId unit, Pass pass,
+               StreamRef compute);  // free; after the unit's last use in backward also reduce gradients
   // Ends a micro-batch or step: with gradient sync on, every shard gradient is final once `compute` gets here.
   Status finish_step(StreamRef compute);
 
@@ -119,7 +123,7 @@ class SHARDCOMM_EXPORT ZeroEngine {
   void zero_gradients();
 
   std::span<const ParameterView> parameters(UnitId unit) const;  // empty unless between before and after
-  std::span<const ShardPiece> pieces() const noexcept;           // everything this rank owns, in unit and parameter order
+  std::span<const ShardPiece> pieces() const noexcept;  // everything this rank owns, in unit and parameter order
   UnitState state(UnitId unit) const noexcept;
   std::span<const UnitSpec> units() const noexcept;
   const ZeroOptions& options() const noexcept;

@@ -7,12 +7,14 @@ namespace shardcomm {
 
 Status all_gather_inline(Execution& execution) {
   const Operation& operation = execution.operation;
-  return run_inline(execution, {Geometry(Pattern::kGather, execution.fabric.size(), operation.counts), operation.items});
+  return run_inline(execution,
+                    {Geometry(Pattern::kGather, execution.fabric.size(), operation.counts), operation.items});
 }
 
 Status all_gather_direct(Execution& execution) {
   const Operation& operation = execution.operation;
-  return run_direct(execution, {Geometry(Pattern::kGather, execution.fabric.size(), operation.counts), operation.items});
+  return run_direct(execution,
+                    {Geometry(Pattern::kGather, execution.fabric.size(), operation.counts), operation.items});
 }
 
 }  // namespace shardcomm

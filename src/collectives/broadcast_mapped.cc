@@ -12,7 +12,11 @@ Geometry geometry(const Execution& execution) {
 
 }  // namespace
 
-Status broadcast_inline(Execution& execution) { return run_inline(execution, {geometry(execution), execution.operation.items}); }
-Status broadcast_direct(Execution& execution) { return run_direct(execution, {geometry(execution), execution.operation.items}); }
+Status broadcast_inline(Execution& execution) {
+  return run_inline(execution, {geometry(execution), execution.operation.items});
+}
+Status broadcast_direct(Execution& execution) {
+  return run_direct(execution, {geometry(execution), execution.operation.items});
+}
 
 }  // namespace shardcomm

@@ -49,9 +49,11 @@ Status copy_from(Execution& execution, const Step& step, Rank source) {
     if (transfer.bytes == 0) continue;
     if (source == fabric.rank()) {
       const std::byte* own = item.in + transfer.offset_bytes;
-      if (own != target) SHARDCOMM_TRY(kernels::launch(kernels::CopyLaunch{target, own, transfer.bytes}, StreamRef::caller()));
+      if (own != target)
+        SHARDCOMM_TRY(kernels::launch(kernels::CopyLaunch{target, own, transfer.bytes}, StreamRef::caller()));
     } else if (const std::byte* mapped = fabric.map(source, entries[i]); mapped != nullptr) {
-      SHARDCOMM_TRY(kernels::launch(kernels::CopyLaunch{target, mapped + transfer.offset_bytes, transfer.bytes}, StreamRef::caller()));
+      SHARDCOMM_TRY(kernels::launch(kernels::CopyLaunch{target, mapped + transfer.offset_bytes, transfer.bytes},
+                                    StreamRef::caller()));
     } else if (fabric.attach()) {
       SHARDCOMM_TRY(fabric.read(source, target, entries[i].address + transfer.offset_bytes, transfer.bytes));
     } else {
@@ -149,7 +151,8 @@ Status run_direct(Execution& execution, const Step& step) {
   for (size_t first = 0;;) {
     const size_t count = std::min(kMaxEntries, step.items.size() - first);
     const bool more = first + count < step.items.size();
-    SHARDCOMM_TRY(run_batch(execution, Step{step.geometry, step.items.subspan(first, count), step.phase, step.last || more}));
+    SHARDCOMM_TRY(
+        run_batch(execution, Step{step.geometry, step.items.subspan(first, count), step.phase, step.last || more}));
     if (!more) return {};
     first += count;
   }

@@ -21,11 +21,13 @@ Signature signature_of(const Operation& operation, uint8_t phase) noexcept {
     signature.op = static_cast<uint8_t>(first.op);
     for (const Item& item : operation.items) signature.count += item.count;
   }
-  const bool many = operation.collective == Collective::kAllGatherMany || operation.collective == Collective::kReduceScatterMany;
+  const bool many =
+      operation.collective == Collective::kAllGatherMany || operation.collective == Collective::kReduceScatterMany;
   if (many) {
     signature.root = static_cast<int32_t>(operation.items.size());
     for (const Item& item : operation.items) {
-      signature.detail = mix(signature.detail, item.count << 16 | static_cast<uint64_t>(item.dtype) << 8 | static_cast<uint64_t>(item.op));
+      signature.detail = mix(
+          signature.detail, item.count << 16 | static_cast<uint64_t>(item.dtype) << 8 | static_cast<uint64_t>(item.op));
     }
   }
   if (!operation.counts.empty()) {
@@ -43,7 +45,9 @@ std::span<const SourceEntry> entries_of(const Fabric& fabric, Rank peer) noexcep
   return {reinterpret_cast<const SourceEntry*>(payload.data()), payload.size() / sizeof(SourceEntry)};
 }
 
-bool is_staged(std::span<const SourceEntry> entries) noexcept { return !entries.empty() && entries.front().staged != 0; }
+bool is_staged(std::span<const SourceEntry> entries) noexcept {
+  return !entries.empty() && entries.front().staged != 0;
+}
 
 Status reduce_run(const Item& item, size_t offset_bytes, size_t bytes, std::span<const void* const> sources) {
   return kernels::launch(
@@ -57,7 +61,8 @@ void count_traffic(Execution& execution, const Step& step) noexcept {
     if (peer == me) continue;
     for (const Item& item : step.items) {
       if (step.geometry.reads_from(me)) execution.traffic.bytes_sent += step.geometry.transfer(item, me, peer).bytes;
-      if (step.geometry.reads_from(peer)) execution.traffic.bytes_received += step.geometry.transfer(item, peer, me).bytes;
+      if (step.geometry.reads_from(peer))
+        execution.traffic.bytes_received += step.geometry.transfer(item, peer, me).bytes;
     }
   }
 }

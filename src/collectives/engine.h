@@ -35,7 +35,8 @@ bool is_staged(std::span<const SourceEntry> entries) noexcept;
 Status run_staged(Execution& execution, const Step& step, bool own_staged);
 // Copies what this rank takes from one source that it can read in place (itself included).
 Status copy_from(Execution& execution, const Step& step, Rank source);
-// Combines bytes [offset, offset + bytes) of this rank's share of `item`; sources[r] are addresses of that run, by rank.
+// Combines bytes [offset, offset + bytes) of this rank's share of `item`; sources[r] are addresses of that run, by
+// rank.
 Status reduce_run(const Item& item, size_t offset_bytes, size_t bytes, std::span<const void* const> sources);
 void count_traffic(Execution& execution, const Step& step) noexcept;
 

@@ -104,7 +104,7 @@ class TransferCursor {
  public:
   struct Run {
     size_t item;
-    size_t offset_bytes;    // in the transfer of that item
+    size_t offset_bytes;  // in the transfer of that item
     size_t bytes;
     size_t position_bytes;  // in the chunk
   };

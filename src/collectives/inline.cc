@@ -39,7 +39,8 @@ Status copy_out(Execution& execution, const Step& step) {
       const Transfer transfer = step.geometry.transfer(item, source, me);
       std::byte* target = step.geometry.target(item, source);
       const bool in_place = source == me && target == item.in + transfer.offset_bytes;
-      if (!in_place && transfer.bytes != 0) std::memcpy(target, payload + position + transfer.offset_bytes, transfer.bytes);
+      if (!in_place && transfer.bytes != 0)
+        std::memcpy(target, payload + position + transfer.offset_bytes, transfer.bytes);
       position += align_item(step.geometry.in_bytes(item, source));
     }
   }

@@ -8,12 +8,14 @@ namespace shardcomm {
 
 Status reduce_scatter_inline(Execution& execution) {
   const Operation& operation = execution.operation;
-  return run_inline(execution, {Geometry(Pattern::kReduce, execution.fabric.size(), operation.counts), operation.items});
+  return run_inline(execution,
+                    {Geometry(Pattern::kReduce, execution.fabric.size(), operation.counts), operation.items});
 }
 
 Status reduce_scatter_direct(Execution& execution) {
   const Operation& operation = execution.operation;
-  return run_direct(execution, {Geometry(Pattern::kReduce, execution.fabric.size(), operation.counts), operation.items});
+  return run_direct(execution,
+                    {Geometry(Pattern::kReduce, execution.fabric.size(), operation.counts), operation.items});
 }
 
 }  // namespace shardcomm

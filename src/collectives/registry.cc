@@ -91,12 +91,16 @@ Workload workload_of(const Operation& operation, int size, SourceKind memory) no
     size_t whole = item.count * element;
     size_t announced = whole;
     switch (operation.collective) {
-      case Collective::kAllGather: case Collective::kAllGatherMany: whole *= n; break;
-      case Collective::kReduceScatter: case Collective::kReduceScatterMany: case Collective::kAllToAll:
+      case Collective::kAllGather:
+      case Collective::kAllGatherMany: whole *= n; break;
+      case Collective::kReduceScatter:
+      case Collective::kReduceScatterMany:
+      case Collective::kAllToAll:
         whole *= n;
         announced = whole;
         break;
-      case Collective::kAllGatherV: case Collective::kReduceScatterV: {
+      case Collective::kAllGatherV:
+      case Collective::kReduceScatterV: {
         size_t sum = 0, largest = 0;
         for (const size_t count : operation.counts) {
           sum += count;

@@ -21,7 +21,8 @@ uint64_t chunks_to(const Step& step, Rank source, Rank reader, size_t part) {
   TransferCursor::Run run;
   uint64_t chunks = 0;
   while (cursor.next_chunk(part)) {
-    while (cursor.next_run(run)) {}
+    while (cursor.next_run(run)) {
+    }
     ++chunks;
   }
   return chunks;
@@ -31,14 +32,18 @@ uint64_t chunks_to(const Step& step, Rank source, Rank reader, size_t part) {
 uint64_t chunks_of(const Step& step, Rank source, size_t part) {
   if (step.geometry.same_for_all()) return chunks_to(step, source, source, part);
   uint64_t most = 0;
-  for (Rank reader = 0; reader < step.geometry.size(); ++reader) most = std::max(most, chunks_to(step, source, reader, part));
+  for (Rank reader = 0; reader < step.geometry.size(); ++reader)
+    most = std::max(most, chunks_to(step, source, reader, part));
   return most;
 }
 
 class StagedRun {
  public:
   StagedRun(Execution& execution, const Step& step, bool own_staged)
-      : fabric_(execution.fabric), deadline_(execution.operation.deadline), step_(step), part_(part_bytes(fabric_, step.geometry)) {
+      : fabric_(execution.fabric),
+        deadline_(execution.operation.deadline),
+        step_(step),
+        part_(part_bytes(fabric_, step.geometry)) {
     const Rank me = fabric_.rank();
     for (Rank r = 0; r < fabric_.size(); ++r) {
       const bool staged = r == me ? own_staged : is_staged(entries_of(fabric_, r));
@@ -101,7 +106,8 @@ class StagedRun {
         SHARDCOMM_TRY_ASSIGN(const std::byte* slot, fabric_.staged(source, chunk, deadline_));
         if (in_[s].next_chunk(part_)) {
           for (TransferCursor::Run run; in_[s].next_run(run);) {
-            std::memcpy(step_.geometry.target(step_.items[run.item], source) + run.offset_bytes, own_part(slot) + run.position_bytes, run.bytes);
+            std::memcpy(step_.geometry.target(step_.items[run.item], source) + run.offset_bytes,
+                        own_part(slot) + run.position_bytes, run.bytes);
           }
         }
         fabric_.stage_release(source, chunk);
@@ -161,7 +167,8 @@ class StagedRun {
     if (r == fabric_.rank()) return static_cast<const void*>(item.in + offset);
     if (staged_[k]) return static_cast<const void*>(own_part(slots_[k]) + run.position_bytes);
     const SourceEntry& entry = entries_of(fabric_, r)[run.item];
-    if (const std::byte* mapped = fabric_.map(r, entry); mapped != nullptr) return static_cast<const void*>(mapped + offset);
+    if (const std::byte* mapped = fabric_.map(r, entry); mapped != nullptr)
+      return static_cast<const void*>(mapped + offset);
     std::byte* piece = scratch_.data() + k * part_;
     SHARDCOMM_TRY(fabric_.read(r, piece, entry.address + offset, run.bytes));
     return static_cast<const void*>(piece);

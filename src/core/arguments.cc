@@ -15,7 +15,8 @@ Status invalid(std::string text) { return Status(Code::kInvalidArgument, std::mo
 // Bytes of count elements times `times`, or nothing where that is beyond what an address can say.
 std::optional<size_t> bytes_of(size_t count, size_t times, DType dtype) {
   size_t elements = 0, bytes = 0;
-  if (__builtin_mul_overflow(count, times, &elements) || __builtin_mul_overflow(elements, size_of(dtype), &bytes)) return std::nullopt;
+  if (__builtin_mul_overflow(count, times, &elements) || __builtin_mul_overflow(elements, size_of(dtype), &bytes))
+    return std::nullopt;
   return bytes;
 }
 
@@ -27,13 +28,16 @@ Extent extent(const void* pointer, size_t bytes) {
 bool overlap(Extent a, Extent b) { return a.begin < b.end && b.begin < a.end && a.begin != a.end && b.begin != b.end; }
 
 Status check_dtype(DType dtype) {
-  return is_valid(dtype) ? Status() : invalid(fmt::format("dtype {} is none of 0 to {}", static_cast<int>(dtype), kDTypeCount - 1));
+  return is_valid(dtype)
+             ? Status()
+             : invalid(fmt::format("dtype {} is none of 0 to {}", static_cast<int>(dtype), kDTypeCount - 1));
 }
 
 Status check_op(DType dtype, ReduceOp op) {
   SHARDCOMM_TRY(check_dtype(dtype));
   if (!is_valid(op)) return invalid(fmt::format("op {} is none of 0 to {}", static_cast<int>(op), kReduceOpCount - 1));
-  if (!supports(dtype, op)) return Status(Code::kUnsupported, fmt::format("{} of {} is not supported", name(op), name(dtype)));
+  if (!supports(dtype, op))
+    return Status(Code::kUnsupported, fmt::format("{} of {} is not supported", name(op), name(dtype)));
   return {};
 }
 
@@ -47,7 +51,8 @@ Status check_pointer(const void* pointer, size_t bytes, DType dtype, std::string
 }
 
 // A shard and a whole of which it is, or is not, the part at `offset_bytes`.
-Status check_parts(const void* shard, size_t shard_bytes, const void* full, size_t full_bytes, size_t offset_bytes, DType dtype) {
+Status check_parts(const void* shard, size_t shard_bytes, const void* full, size_t full_bytes, size_t offset_bytes,
+                   DType dtype) {
   SHARDCOMM_TRY(check_pointer(shard, shard_bytes, dtype, "shard"));
   SHARDCOMM_TRY(check_pointer(full, full_bytes, dtype, "full"));
   const bool in_place = shard == static_cast<const std::byte*>(full) + offset_bytes;
@@ -63,9 +68,11 @@ Status check_even(const void* shard, const void* full, size_t count, DType dtype
   return check_parts(shard, shard_bytes, full, *whole, shard_bytes * static_cast<size_t>(rank), dtype);
 }
 
-Status check_ragged(const void* shard, const void* full, std::span<const size_t> counts, DType dtype, Rank rank, int size) {
+Status check_ragged(const void* shard, const void* full, std::span<const size_t> counts, DType dtype, Rank rank,
+                    int size) {
   SHARDCOMM_TRY(check_dtype(dtype));
-  if (counts.size() != static_cast<size_t>(size)) return invalid(fmt::format("{} counts for {} ranks", counts.size(), size));
+  if (counts.size() != static_cast<size_t>(size))
+    return invalid(fmt::format("{} counts for {} ranks", counts.size(), size));
   size_t sum = 0, before = 0;
   for (size_t r = 0; r < counts.size(); ++r) {
     if (r == static_cast<size_t>(rank)) before = sum;
@@ -73,7 +80,8 @@ Status check_ragged(const void* shard, const void* full, std::span<const size_t>
   }
   const auto whole = bytes_of(sum, 1, dtype);
   if (!whole) return invalid("the sum of counts is beyond the address space");
-  return check_parts(shard, counts[static_cast<size_t>(rank)] * size_of(dtype), full, *whole, before * size_of(dtype), dtype);
+  return check_parts(shard, counts[static_cast<size_t>(rank)] * size_of(dtype), full, *whole, before * size_of(dtype),
+                     dtype);
 }
 
 // Two buffers of equal size that are apart, or the same where `same_allowed`.
@@ -111,7 +119,8 @@ Status check(const BroadcastArgs& args, int size) {
 
 Status check(const AllToAllArgs& args, int size) {
   SHARDCOMM_TRY(check_dtype(args.dtype));
-  return check_pair(args.in, args.out, bytes_of(args.count_per_rank, static_cast<size_t>(size), args.dtype), args.dtype, false);
+  return check_pair(args.in, args.out, bytes_of(args.count_per_rank, static_cast<size_t>(size), args.dtype), args.dtype,
+                    false);
 }
 
 Status check(const AllGatherVArgs& args, Rank rank, int size) {

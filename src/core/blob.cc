@@ -24,7 +24,8 @@ Result<std::vector<std::string>> unpack(std::string_view blob, size_t fields) {
     found.emplace_back(blob.substr(0, bytes));
   }
   if (found.size() != fields || !blob.empty()) {
-    return Status(Code::kFailedPrecondition, "a peer sent a message of another shape: do all ranks run the same version?");
+    return Status(Code::kFailedPrecondition,
+                  "a peer sent a message of another shape: do all ranks run the same version?");
   }
   return found;
 }

@@ -26,7 +26,8 @@ Operation operation(Collective collective, std::span<const Item> items, std::str
 }
 
 Status check_group(const Communicator::Group& self) {
-  if (self.size < 1) return Status(Code::kInvalidArgument, fmt::format("a world of {} ranks: at least 1 is needed", self.size));
+  if (self.size < 1)
+    return Status(Code::kInvalidArgument, fmt::format("a world of {} ranks: at least 1 is needed", self.size));
   if (self.rank >= 0 && self.rank < self.size) return {};
   return Status(Code::kInvalidArgument, fmt::format("rank {} is none of {} ranks", self.rank, self.size));
 }
@@ -46,7 +47,8 @@ Communicator::~Communicator() {
   if (impl_ == nullptr) return;
   Core& core = *impl_->core;
   if (core.turnstile.passed() + 1 < core.next_epoch) {
-    core.abort(Status(Code::kAborted, fmt::format("rank {} destroyed the communicator with operations in flight", rank())));
+    core.abort(
+        Status(Code::kAborted, fmt::format("rank {} destroyed the communicator with operations in flight", rank())));
   }
 }
 
@@ -58,7 +60,7 @@ Result<Communicator> Communicator::create(Store& store, Group self, const Option
   if (Status joined = store.join(self.rank, self.size, options); !joined.ok()) return joined.context(doing);
   const std::string prefix = fmt::format("comm/{}/", store.next_meeting());
   const Exchange over_store = [&](std::string_view step, std::string_view blob) {
-    return exchange(store, prefix + std::string(step), self.rank, self.size, blob, deadline);
+    return bootstrap::exchange(store, prefix + std::string(step), self.rank, self.size, blob, deadline);
   };
   Result<std::shared_ptr<Fabric>> fabric = connect_fabric(self, options, deadline, over_store);
   if (!fabric.ok()) return fabric.status().context(doing);
@@ -71,8 +73,7 @@ Result<std::optional<Communicator>> Communicator::split(int color, int key) {
     int color, key;
   };
   const Wish mine{color, key};
-  SHARDCOMM_TRY_ASSIGN(const auto wishes,
-                       core.exchange({reinterpret_cast<const char*>(&mine), sizeof mine}, "split"));
+  SHARDCOMM_TRY_ASSIGN(const auto wishes, core.exchange({reinterpret_cast<const char*>(&mine), sizeof mine}, "split"));
   std::vector<std::pair<int, Rank>> order;  // (key, parent rank) of this color's members
   for (Rank r = 0; r < size(); ++r) {
     Wish wish{};
@@ -94,13 +95,14 @@ Result<std::optional<Communicator>> Communicator::split(int color, int key) {
   Group group{0, static_cast<int>(order.size()), core.self.device};
   if (color >= 0) {
     group.rank = static_cast<Rank>(std::find(order.begin(), order.end(), std::pair(key, rank())) - order.begin());
-    fabric = connect_fabric(group, core.options, std::chrono::steady_clock::now() + core.options.init_timeout, over_parent);
+    fabric =
+        connect_fabric(group, core.options, std::chrono::steady_clock::now() + core.options.init_timeout, over_parent);
   }
   while (exchanges_left > 0) SHARDCOMM_TRY(over_parent("", "").status());
   if (!fabric.ok()) return fabric.status().context("splitting a communicator");
   if (color < 0) return std::optional<Communicator>();
-  return std::optional<Communicator>(
-      Communicator(std::make_unique<Impl>(Impl{std::make_shared<Core>(group, core.options, std::move(fabric).value())})));
+  return std::optional<Communicator>(Communicator(
+      std::make_unique<Impl>(Impl{std::make_shared<Core>(group, core.options, std::move(fabric).value())})));
 }
 
 Rank Communicator::rank() const noexcept { return impl_->core->self.rank; }
@@ -166,7 +168,8 @@ Result<Work> Communicator::reduce_scatter_v(const ReduceScatterVArgs& args, Stre
   return impl_->core->submit(made, stream);
 }
 
-Result<Work> Communicator::all_gather_many(std::span<const GatherItem> given, StreamRef stream, std::string_view label) {
+Result<Work> Communicator::all_gather_many(std::span<const GatherItem> given, StreamRef stream,
+                                           std::string_view label) {
   std::vector<Item> items;
   items.reserve(given.size());
   for (const GatherItem& one : given) {
@@ -177,7 +180,8 @@ Result<Work> Communicator::all_gather_many(std::span<const GatherItem> given, St
   return impl_->core->submit(operation(Collective::kAllGatherMany, items, label), stream);
 }
 
-Result<Work> Communicator::reduce_scatter_many(std::span<const ReduceItem> given, StreamRef stream, std::string_view label) {
+Result<Work> Communicator::reduce_scatter_many(std::span<const ReduceItem> given, StreamRef stream,
+                                               std::string_view label) {
   std::vector<Item> items;
   items.reserve(given.size());
   for (const ReduceItem& one : given) {
@@ -201,10 +205,13 @@ Result<Work> Communicator::reduce_scatter(Bucket& bucket, ReduceOp op, StreamRef
 CollectivePlan Communicator::explain(const Shape& shape) const {
   const Core& core = *impl_->core;
   const Item one{nullptr, nullptr, shape.count, shape.dtype, ReduceOp::kSum};
-  const std::vector<size_t> counts(static_cast<size_t>(size()), shape.count);  // ragged forms: explained with equal shards
+  const std::vector<size_t> counts(static_cast<size_t>(size()),
+                                   shape.count);  // ragged forms: explained with equal shards
   Operation made = operation(shape.collective, {&one, 1}, {});
-  if (shape.collective == Collective::kAllGatherV || shape.collective == Collective::kReduceScatterV) made.counts = counts;
-  CollectivePlan plan = shardcomm::explain(workload_of(made, size(), shape.memory), core.topology, core.fabric->transport_name());
+  if (shape.collective == Collective::kAllGatherV || shape.collective == Collective::kReduceScatterV)
+    made.counts = counts;
+  CollectivePlan plan =
+      shardcomm::explain(workload_of(made, size(), shape.memory), core.topology, core.fabric->transport_name());
   plan.chunk_bytes = core.options.chunk_bytes;
   return plan;
 }

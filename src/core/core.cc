@@ -13,7 +13,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kDefaultAttachChunk = size_t{64} << 10;  // a piece of each source stays in the L2 cache while it is combined
+constexpr size_t kDefaultAttachChunk = size_t{64}
+                                       << 10;  // a piece of each source stays in the L2 cache while it is combined
 constexpr size_t kChunkAlign = 64;
 
 int usable_cores() {
@@ -21,7 +22,9 @@ int usable_cores() {
   return sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
 }
 
-SourceKind ordinary_memory(const Fabric& fabric) { return fabric.attach() ? SourceKind::kAttached : SourceKind::kStaged; }
+SourceKind ordinary_memory(const Fabric& fabric) {
+  return fabric.attach() ? SourceKind::kAttached : SourceKind::kStaged;
+}
 
 }  // namespace
 
@@ -49,8 +52,9 @@ Core::Core(Communicator::Group group, const Options& given, std::shared_ptr<Fabr
       options(given),
       topology(Topology::single_node(group.size, usable_cores())),
       fabric(std::move(connected)),
-      attach_chunk_bytes_(given.chunk_bytes == 0 ? kDefaultAttachChunk
-                                                 : std::max(kChunkAlign, given.chunk_bytes / kChunkAlign * kChunkAlign)) {}
+      attach_chunk_bytes_(given.chunk_bytes == 0
+                              ? kDefaultAttachChunk
+                              : std::max(kChunkAlign, given.chunk_bytes / kChunkAlign * kChunkAlign)) {}
 
 // One operation at a time, in order; after a failure none. A failure here is a failure of the communicator.
 template <class Body>
@@ -126,7 +130,8 @@ Result<Work> Core::submit(Operation operation, StreamRef stream) {
 }
 
 Result<std::vector<std::string>> Core::exchange(std::string_view blob, std::string_view label) {
-  if (blob.size() > sizeof(Message::payload)) return Status(Code::kInvalidArgument, fmt::format("{} bytes are too many to exchange", blob.size()));
+  if (blob.size() > sizeof(Message::payload))
+    return Status(Code::kInvalidArgument, fmt::format("{} bytes are too many to exchange", blob.size()));
   std::vector<std::string> blobs;
   const uint64_t epoch = next_epoch++;
   SHARDCOMM_TRY(in_turn(epoch, label, [&](Deadline deadline) -> Status {

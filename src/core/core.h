@@ -79,7 +79,8 @@ using Exchange = std::function<Result<std::vector<std::string>>(std::string_view
 // `exchange` must give every member's blob in rank order; it is called kConnectExchanges times, or fewer on failure.
 // A failure on one rank is the same failure on all.
 inline constexpr int kConnectExchanges = 3;
-Result<std::shared_ptr<Fabric>> connect_fabric(Communicator::Group self, const Options& options, Deadline deadline, const Exchange& exchange);
+Result<std::shared_ptr<Fabric>> connect_fabric(Communicator::Group self, const Options& options, Deadline deadline,
+                                               const Exchange& exchange);
 // The first failure among blobs that are pack_status(): "rank 2: …".
 Status first_failure(std::span<const std::string> blobs);
 

@@ -9,12 +9,14 @@ namespace {
 
 // Whatever changes the protocol between ranks must be equal on all of them.
 std::string protocol_text(const Options& options) {
-  return fmt::format("version {} control_layout {} transports {} chunk_bytes {} staging_bytes {} memory_access {}", SHARDCOMM_VERSION,
-                     kControlLayout, options.transports, options.chunk_bytes, options.staging_bytes, options.memory_access);
+  return fmt::format("version {} control_layout {} transports {} chunk_bytes {} staging_bytes {} memory_access {}",
+                     SHARDCOMM_VERSION, kControlLayout, options.transports, options.chunk_bytes, options.staging_bytes,
+                     options.memory_access);
 }
 
 Result<std::unique_ptr<MappedTransport>> open_transport(Device device, const Options& options) {
-  if (device.kind != Device::Kind::kHost) return Status(Code::kUnsupported, "built without CUDA: the device must be the host");
+  if (device.kind != Device::Kind::kHost)
+    return Status(Code::kUnsupported, "built without CUDA: the device must be the host");
   std::string reasons;
   for (const TransportEntry& entry : transports()) {
     const std::string listed = "," + options.transports + ",";
@@ -25,7 +27,8 @@ Result<std::unique_ptr<MappedTransport>> open_transport(Device device, const Opt
   }
   std::string known;
   for (const TransportEntry& entry : transports()) known += fmt::format("{}{}", known.empty() ? "" : ", ", entry.name);
-  return Status(Code::kUnavailable, fmt::format("no usable transport in '{}' (built in: {}){}", options.transports, known, reasons));
+  return Status(Code::kUnavailable,
+                fmt::format("no usable transport in '{}' (built in: {}){}", options.transports, known, reasons));
 }
 
 struct Prepared {
@@ -58,7 +61,8 @@ Result<std::shared_ptr<Fabric>> connect_fabric(Communicator::Group self, const O
   for (size_t r = 1; r < protocols.size(); ++r) {
     if (protocols[r] == protocols[0]) continue;
     return Status(Code::kFailedPrecondition,
-                  fmt::format("ranks differ in version or options: rank 0 has {}; rank {} has {}", protocols[0], r, protocols[r]));
+                  fmt::format("ranks differ in version or options: rank 0 has {}; rank {} has {}", protocols[0], r,
+                              protocols[r]));
   }
 
   Prepared mine = prepare(self, options);
@@ -75,7 +79,8 @@ Result<std::shared_ptr<Fabric>> connect_fabric(Communicator::Group self, const O
   Result<std::unique_ptr<Fabric>> connected =
       Fabric::connect(*std::move(mine.offer), transport_cards, control_cards, options, deadline);
   const Status attach = connected.ok() ? attach_status(*connected.value(), options) : Status();
-  SHARDCOMM_TRY_ASSIGN(const auto results, exchange("connected", pack({pack_status(connected.status()), pack_status(attach)})));
+  SHARDCOMM_TRY_ASSIGN(const auto results,
+                       exchange("connected", pack({pack_status(connected.status()), pack_status(attach)})));
   std::vector<std::string> connects, attaches;
   for (const std::string& blob : results) {
     SHARDCOMM_TRY_ASSIGN(auto fields, unpack(blob, 2));
@@ -84,7 +89,8 @@ Result<std::shared_ptr<Fabric>> connect_fabric(Communicator::Group self, const O
   }
   SHARDCOMM_TRY(first_failure(connects));
   const Status all_attach = first_failure(attaches);
-  if (!all_attach.ok() && options.memory_access == "attach") return all_attach.context("looking for cross-memory attach");
+  if (!all_attach.ok() && options.memory_access == "attach")
+    return all_attach.context("looking for cross-memory attach");
 
   std::shared_ptr<Fabric> fabric = std::move(connected).value();
   fabric->set_attach(all_attach.ok());

@@ -25,8 +25,9 @@ Status check_memory(std::span<const std::string> blobs, std::string_view label) 
     available = std::min(available, need.available);
   }
   if (needed <= available) return {};
-  return Status(Code::kOutOfMemory, fmt::format("window '{}' needs {} bytes on this node for {} ranks, {} are available", label,
-                                                needed, blobs.size(), available));
+  return Status(Code::kOutOfMemory,
+                fmt::format("window '{}' needs {} bytes on this node for {} ranks, {} are available", label, needed,
+                            blobs.size(), available));
 }
 
 template <class T>
@@ -59,8 +60,9 @@ Result<Window> Communicator::allocate_window(size_t size_bytes, std::string_view
   Result<Segment> segment = Segment::create(size_bytes, fmt::format("window '{}'", label));
   Result<Card> card = segment.ok() ? core.fabric->share(*segment) : Result<Card>(segment.status());
   const auto base = reinterpret_cast<uint64_t>(segment.ok() ? segment->data() : nullptr);
-  SHARDCOMM_TRY_ASSIGN(const auto blobs, core.exchange(pack({pack_status(card.status()), card.ok() ? *card : "", as_blob(base)}),
-                                                       "allocate_window: cards"));
+  SHARDCOMM_TRY_ASSIGN(const auto blobs,
+                       core.exchange(pack({pack_status(card.status()), card.ok() ? *card : "", as_blob(base)}),
+                                     "allocate_window: cards"));
   std::vector<std::string> statuses, cards;
   std::vector<uint64_t> bases;
   for (const std::string& blob : blobs) {

@@ -10,9 +10,9 @@ namespace shardcomm {
 // What an operation asks of the machine.
 struct Workload {
   Collective collective;
-  size_t whole_bytes;    // the whole buffer: all shards; for all_reduce and broadcast the data itself
+  size_t whole_bytes;      // the whole buffer: all shards; for all_reduce and broadcast the data itself
   size_t announced_bytes;  // the most that one rank would have to show its peers
-  SourceKind memory;     // what a large operation would read
+  SourceKind memory;       // what a large operation would read
 };
 
 // Alpha-beta (Hockney 1994): a fixed part and a part that grows with the bytes. Infinite where it cannot run.

@@ -12,9 +12,9 @@
 
 namespace shardcomm {
 
-inline constexpr uint32_t kControlLayout = 1;       // raise when anything below changes
-inline constexpr size_t kPayloadBytes = 64 << 10;   // of a message
-inline constexpr size_t kLabelBytes = 32;           // with the closing zero
+inline constexpr uint32_t kControlLayout = 1;      // raise when anything below changes
+inline constexpr size_t kPayloadBytes = 64 << 10;  // of a message
+inline constexpr size_t kLabelBytes = 32;          // with the closing zero
 inline constexpr size_t kAbortTextBytes = 480;
 inline constexpr int kStagingSlots = 4;
 
@@ -32,8 +32,8 @@ struct Signature {
   uint8_t collective;
   uint8_t dtype;
   uint8_t op;
-  uint8_t phase;    // of a collective that announces more than once
-  int32_t root;     // broadcast; else the number of items
+  uint8_t phase;  // of a collective that announces more than once
+  int32_t root;   // broadcast; else the number of items
   uint64_t count;
   uint64_t detail;  // hash of ragged counts, items and label
   bool operator==(const Signature&) const = default;
@@ -57,7 +57,7 @@ struct alignas(64) Note {
 struct alignas(64) AbortWord {
   std::atomic<uint32_t> state;  // 0 none, 1 being written, 2 readable
   int32_t code;
-  Rank rank;                    // who found the failure
+  Rank rank;  // who found the failure
   char text[kAbortTextBytes];
 };
 
@@ -80,7 +80,8 @@ struct ControlBlock {
   Message messages[2];
 };
 
-inline PaddedSignal* consumed_signals(ControlBlock* block) noexcept {  // [peer]: chunks this rank has taken from peer's ring
+inline PaddedSignal* consumed_signals(
+    ControlBlock* block) noexcept {  // [peer]: chunks this rank has taken from peer's ring
   return reinterpret_cast<PaddedSignal*>(block + 1);
 }
 constexpr size_t staging_offset(int size) noexcept {

@@ -38,7 +38,8 @@ Result<Fabric::Offer> Fabric::prepare(std::unique_ptr<MappedTransport> transport
   block->size = size;
   SHARDCOMM_TRY_ASSIGN(Card transport_card, transport->card());
   SHARDCOMM_TRY_ASSIGN(Card control_card, transport->share(control));
-  return Offer{std::move(transport), std::move(control), rank, size, std::move(transport_card), std::move(control_card)};
+  return Offer{std::move(transport),      std::move(control),     rank, size,
+               std::move(transport_card), std::move(control_card)};
 }
 
 Result<std::unique_ptr<Fabric>> Fabric::connect(Offer offer, std::span<const Card> transport_cards,
@@ -139,7 +140,8 @@ std::string Fabric::announced(Rank r) const {
   const Signature& s = block(r).messages[sequence_ & 1].signature;
   const auto collective = static_cast<Collective>(s.collective);
   std::string text(shardcomm::name(collective));
-  if (collective != Collective::kBarrier) fmt::format_to(std::back_inserter(text), " {} {}", name(static_cast<DType>(s.dtype)), s.count);
+  if (collective != Collective::kBarrier)
+    fmt::format_to(std::back_inserter(text), " {} {}", name(static_cast<DType>(s.dtype)), s.count);
   const bool many = collective == Collective::kAllGatherMany || collective == Collective::kReduceScatterMany;
   if (many) fmt::format_to(std::back_inserter(text), " in {} items", s.root);
   const bool reduces = collective == Collective::kReduceScatter || collective == Collective::kAllReduce ||

@@ -73,9 +73,11 @@ class Fabric {
 
   // --- memory ---
   SourceEntry describe(const void* address, size_t bytes) const noexcept;
-  bool needs_staging(const SourceEntry& own) const noexcept;  // some peer can read it no other way
+  bool needs_staging(const SourceEntry& own) const noexcept;                 // some peer can read it no other way
   const std::byte* map(Rank peer, const SourceEntry& entry) const noexcept;  // null: not mapped here
-  Status read(Rank peer, void* target, uint64_t address, size_t bytes) { return transport_->read(peer, target, address, bytes); }
+  Status read(Rank peer, void* target, uint64_t address, size_t bytes) {
+    return transport_->read(peer, target, address, bytes);
+  }
 
   // --- staging: chunk numbers count from 0 in each operation ---
   size_t staging_slot_bytes() const noexcept { return slot_bytes_; }
@@ -87,9 +89,12 @@ class Fabric {
 
   // --- windows ---
   Result<Card> share(const Segment& local) { return transport_->share(local); }
-  Result<MappedTransport::Mapping> map_window(std::span<const Card> cards_by_rank) { return transport_->map(cards_by_rank); }
+  Result<MappedTransport::Mapping> map_window(std::span<const Card> cards_by_rank) {
+    return transport_->map(cards_by_rank);
+  }
   // `raw_base_by_rank` are addresses in the owners' processes; `mapped_by_rank` ours for the same bytes.
-  uint32_t add_window(std::byte* base, size_t bytes, std::vector<uint64_t> raw_base_by_rank, MappedTransport::Mapping mapping);
+  uint32_t add_window(std::byte* base, size_t bytes, std::vector<uint64_t> raw_base_by_rank,
+                      MappedTransport::Mapping mapping);
   void close_window(uint32_t id) noexcept;  // this rank neither offers its part nor reads its peers' any longer
 
   // --- health ---
@@ -131,10 +136,10 @@ class Fabric {
   bool oversubscribed_ = false;
   std::chrono::nanoseconds spin_{};
   size_t slot_bytes_ = 0;
-  uint64_t sequence_ = 0;                  // of the last announcement
-  uint64_t staged_base_ = 0;               // own chunks staged before this operation
-  std::vector<uint64_t> consumed_base_;    // [peer] chunks taken from its ring before this operation
-  std::vector<uint64_t> consumed_now_;     // [peer] chunks taken in this operation
+  uint64_t sequence_ = 0;                // of the last announcement
+  uint64_t staged_base_ = 0;             // own chunks staged before this operation
+  std::vector<uint64_t> consumed_base_;  // [peer] chunks taken from its ring before this operation
+  std::vector<uint64_t> consumed_now_;   // [peer] chunks taken in this operation
   mutable std::mutex windows_mutex_;
   std::vector<std::unique_ptr<WindowEntry>> windows_;
   uint32_t next_window_ = 0;

@@ -37,8 +37,8 @@ uint32_t Fabric::add_window(std::byte* base, size_t bytes, std::vector<uint64_t>
                             MappedTransport::Mapping mapping) {
   std::lock_guard lock(windows_mutex_);
   const uint32_t id = next_window_++;
-  windows_.push_back(std::make_unique<WindowEntry>(
-      WindowEntry{id, base, bytes, std::move(raw_base_by_rank), std::move(mapping)}));
+  windows_.push_back(
+      std::make_unique<WindowEntry>(WindowEntry{id, base, bytes, std::move(raw_base_by_rank), std::move(mapping)}));
   return id;
 }
 
@@ -63,7 +63,8 @@ void Fabric::stage_publish(uint64_t chunk) noexcept { raise(own().staged, staged
 Result<const std::byte*> Fabric::staged(Rank peer, uint64_t chunk, Deadline deadline) {
   const uint64_t number = consumed_base_[static_cast<size_t>(peer)] + chunk;
   SHARDCOMM_TRY(wait(block(peer).staged, number + 1, peer, deadline));
-  return reinterpret_cast<const std::byte*>(&block(peer)) + staging_offset(size_) + number % kStagingSlots * slot_bytes_;
+  return reinterpret_cast<const std::byte*>(&block(peer)) + staging_offset(size_) +
+         number % kStagingSlots * slot_bytes_;
 }
 
 void Fabric::stage_release(Rank peer, uint64_t chunk) noexcept {

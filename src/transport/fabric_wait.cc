@@ -23,8 +23,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kPollsPerLook = 64;                       // signal loads between looks at the clock and the abort word
-constexpr std::chrono::milliseconds kSleepSlice{50};    // a sleeper looks at its peers this often
+constexpr int kPollsPerLook = 64;                     // signal loads between looks at the clock and the abort word
+constexpr std::chrono::milliseconds kSleepSlice{50};  // a sleeper looks at its peers this often
 
 const std::atomic<uint32_t>* bell(const Signal& signal) noexcept {
   return reinterpret_cast<const std::atomic<uint32_t>*>(&signal.value);  // the low half, see control_block.h
@@ -108,10 +108,12 @@ std::string Fabric::late_text() const {
       if (r == rank_ || signal.value.load(std::memory_order_relaxed) >= sequence_) continue;
       const Progress& progress = block(r).progress;
       fmt::format_to(std::back_inserter(late), "{} rank {} (finished op {}, started op {})", late.empty() ? "" : ",", r,
-                     progress.finished.load(std::memory_order_relaxed), progress.started.load(std::memory_order_relaxed));
+                     progress.finished.load(std::memory_order_relaxed),
+                     progress.started.load(std::memory_order_relaxed));
     }
     if (!late.empty()) {
-      return fmt::format("{} {}: waiting for{}{}", text, announced(rank_), late, arriving ? " to arrive" : " to finish reading");
+      return fmt::format("{} {}: waiting for{}{}", text, announced(rank_), late,
+                         arriving ? " to arrive" : " to finish reading");
     }
   }
   return text + ": nothing pending";

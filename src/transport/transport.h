@@ -49,8 +49,8 @@ class MappedTransport : public Transport {
   };
   virtual Result<Card> share(const Segment& local) = 0;
   virtual Result<Mapping> map(std::span<const Card> shared_by_rank) = 0;
-  virtual bool same_process(Rank peer) const noexcept = 0;   // its pointers are valid here as they are
-  virtual Status can_attach(Rank peer) const = 0;            // ok: read() works on any memory of the peer
+  virtual bool same_process(Rank peer) const noexcept = 0;  // its pointers are valid here as they are
+  virtual Status can_attach(Rank peer) const = 0;           // ok: read() works on any memory of the peer
   virtual Status read(Rank peer, void* target, uint64_t address, size_t bytes) = 0;
 };
 

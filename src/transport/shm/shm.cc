@@ -44,7 +44,8 @@ Card to_card(const T& value) {
 
 template <class T>
 Result<T> from_card(const Card& card, Rank rank) {
-  if (card.size() != sizeof(T)) return Status(Code::kFailedPrecondition, fmt::format("rank {} sent a card of {} bytes", rank, card.size()));
+  if (card.size() != sizeof(T))
+    return Status(Code::kFailedPrecondition, fmt::format("rank {} sent a card of {} bytes", rank, card.size()));
   T value;
   std::memcpy(&value, card.data(), sizeof value);
   return value;
