@@ -68,7 +68,7 @@ TEST(Options, ErrorsListWhatIsValid) {
   EXPECT_NE(error("timeout=5").find("there are transports, chunk_bytes, "), std::string::npos);
   EXPECT_NE(error("staging_bytes=12").find("at least 4K"), std::string::npos);
   for (const char* bad : {"timeout_ms=0", "timeout_ms=-1", "timeout_ms=5s", "timeout_ms=", "timeout_ms=99999999999999",
-                          "chunk_bytes=big", "spin_us=1.5", "shm"}) {
+                          "chunk_bytes=big", "trace_events=1G", "spin_us=1.5", "shm"}) {
     EXPECT_NE(error(bad), "accepted") << bad;
   }
   EXPECT_TRUE(Options::parse("").ok());

@@ -6,10 +6,12 @@
 
 #include <array>
 #include <cstdlib>
+#include <limits>
 #include <vector>
 
 #include "base/environment.h"
 #include "base/text.h"
+#include "shardcomm/trace.h"
 
 namespace shardcomm {
 namespace {
@@ -52,10 +54,14 @@ std::string set_transports(Options& options, std::string_view value) {
   return {};
 }
 
-std::string set_size(size_t& target, std::string_view value, size_t least) {
+constexpr size_t kNoLimit = std::numeric_limits<size_t>::max();
+
+std::string set_size(size_t& target, std::string_view value, size_t least, size_t most = kNoLimit) {
   const auto bytes = parse_size(value);
-  if (!bytes || *bytes < least)
-    return fmt::format("a size of at least {}, with K, M or G if you like", size_text(least));
+  if (!bytes || *bytes < least || *bytes > most) {
+    const std::string upper = most == kNoLimit ? "" : fmt::format(" and at most {}", size_text(most));
+    return fmt::format("a size of at least {}{}, with K, M or G if you like", size_text(least), upper);
+  }
   target = *bytes;
   return {};
 }
@@ -133,7 +139,7 @@ const Knob kKnobs[] = {
     {.name = "trace_events",
      .variable = "SHARDCOMM_TRACE_EVENTS",
      .help = "events kept for the timeline; 0 records nothing",
-     .set = [](Options& o, std::string_view v) { return set_size(o.trace_events, v, 0); },
+     .set = [](Options& o, std::string_view v) { return set_size(o.trace_events, v, 0, kMostTraceEvents); },
      .show = [](const Options& o) { return size_text(o.trace_events); }},
 };
 

@@ -100,7 +100,10 @@ std::string_view name(Lane lane) noexcept {
 }
 
 Status trace_start(size_t capacity) {
-  if (capacity == 0) return Status(Code::kInvalidArgument, "a trace of 0 events");
+  if (capacity == 0 || capacity > kMostTraceEvents) {
+    return Status(Code::kInvalidArgument, "a trace of " + std::to_string(capacity) + " events; it may have from 1 to " +
+                                              std::to_string(kMostTraceEvents));
+  }
   Rings& held = rings();
   const std::lock_guard lock(held.mutex);
   const Ring* active = recording.load();

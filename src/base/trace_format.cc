@@ -46,6 +46,11 @@ bool take_event(std::string_view& bytes, TraceEvent& event) {
   return true;
 }
 
+// Wraps where the times are nonsense, which events from elsewhere may be.
+int64_t duration_ns(const TraceEvent& event) {
+  return static_cast<int64_t>(static_cast<uint64_t>(event.end_ns) - static_cast<uint64_t>(event.begin_ns));
+}
+
 nlohmann::ordered_json metadata(const char* what, Rank rank, Lane lane, nlohmann::ordered_json args) {
   return {{"ph", "M"}, {"name", what}, {"pid", rank}, {"tid", static_cast<int>(lane)}, {"args", std::move(args)}};
 }
@@ -105,7 +110,7 @@ std::string trace_to_json(const std::vector<TraceEvent>& events) {
                     {"pid", event.rank},
                     {"tid", static_cast<int>(event.lane)},
                     {"ts", static_cast<double>(event.begin_ns) / 1e3},
-                    {"dur", static_cast<double>(event.end_ns - event.begin_ns) / 1e3},
+                    {"dur", static_cast<double>(duration_ns(event)) / 1e3},
                     {"args", {{"bytes", event.bytes}}}});
   }
   const Json trace = {{"traceEvents", std::move(list)}, {"displayTimeUnit", "ms"}};
