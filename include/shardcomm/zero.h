@@ -2,8 +2,12 @@
 // Models"; stage 3 is what FSDP does, Zhao et al. 2023). Parameters belong to units. The training loop, in any
 // framework, calls two hooks round each unit's computation:
 //
-//   before(unit, pass, stream);  … parameters(unit) are whole, gradients are accumulated with += …  after(unit, pass,
-//   stream); finish_step(stream);         … every shard gradient is final …   optimizer.step();
+//   before(unit, pass, stream);
+//     … parameters(unit) are whole, gradients are accumulated with += …
+//   after(unit, pass, stream);
+//   …
+//   finish_step(stream);   every shard gradient is final
+//   optimizer.step(rate);
 //
 // stage   parameters      gradients                        optimizer state
 //   0     whole           whole, all-reduced               whole
@@ -31,11 +35,12 @@ enum class UnitState : uint8_t { kSharded, kGathering, kGathered };
 struct ParameterSpec {
   std::string name;  // unique in its unit; "unit.name" is unique in the engine and names it in checkpoints
   std::vector<size_t> shape;
-  DType dtype = DType::kF32;  // kF32, or kBF16 with an f32 master copy in the optimizer's care
+  DType dtype = DType::kF32;  // kF32, or kBF16 with an f32 master copy beside this rank's part (if trainable)
   bool trainable = true;      // false: gathered and freed, but no gradient, no moments, no decay, not in the norm
   float decay_factor = 1;     // times AdamWOptions::weight_decay
-  std::string tied_to =
-      {};  // "unit.name" of a parameter declared earlier: same storage, one gradient; dtype and shape must match
+  // "unit.name" of a parameter declared earlier: same storage, one gradient. Shape, dtype and trainable must match; the
+  // owner's decay_factor holds.
+  std::string tied_to = {};
 };
 struct UnitSpec {
   std::string name;
@@ -67,12 +72,17 @@ struct ZeroOptions {
   int stage = 3;
   int prefetch_units = 1;                  // gathers kept in flight ahead of compute (stage 3)
   size_t bucket_bytes = size_t{64} << 20;  // target size of a bucket; units do not share buckets
-  size_t gathered_bytes_limit = 0;         // prefetch never takes gathered parameters beyond this; 0: two largest units
-  bool free_after_forward = true;          // false: keep units gathered until their backward: memory for a gather
-  DType gradient_dtype = DType::kF32;      // of whole gradients and on the wire (kF32, kBF16); sums and shards are f32
+  // Prefetch never takes gathered parameters beyond this; 0: what two units need at once (with what they are tied to).
+  size_t gathered_bytes_limit = 0;
+  // false: keep units gathered until their last use: memory for a gather; there is no limit then. (With true too, a
+  // unit stays when the next use needs it: the last of forward is the first of backward.)
+  bool free_after_forward = true;
+  DType gradient_dtype = DType::kF32;  // of whole gradients and on the wire (kF32, kBF16); sums and shards are f32
+  bool poison_freed = false;           // for tests: freed parameters and gradients read as NaN, so that late uses show
 };
 
-// Bytes of this rank, by purpose; counted at every allocation and free.
+// Bytes of this rank, by purpose; counted at every allocation and free. What units hold only in flight comes from an
+// arena of as many bytes as the declared order needs at most; its bytes count while a unit has them.
 struct MemoryReport {
   size_t parameter_bytes = 0;  // shards (stages 0–2: whole parameters)
   size_t gradient_bytes = 0;   // shard gradients (stages 0, 1: whole gradients)
@@ -93,7 +103,9 @@ struct ZeroEstimate {
 SHARDCOMM_EXPORT Result<ZeroEstimate> estimate_zero(std::span<const UnitSpec> units, int world_size,
                                                     const ZeroOptions& options);
 
-// Thread rule: one thread at a time. The engine owns the stream its collectives run on.
+// Thread rule: one thread at a time. The engine owns the stream its collectives run on. Compute streams are host
+// streams or the caller; with one that is asynchronous, parameters(unit) may be used by what is enqueued between the
+// hooks.
 class SHARDCOMM_EXPORT ZeroEngine {
  public:
   // Collective; fails on every rank when units or options differ between ranks. `comm` must outlive the engine and
@@ -110,16 +122,20 @@ class SHARDCOMM_EXPORT ZeroEngine {
       const std::function<void(UnitId, uint32_t parameter, size_t offset, std::span<float> values)>& fill);
 
   // The two hooks. Between them, and only between them, parameters(unit) are whole. Different units may be nested.
-  Status before(UnitId unit, Pass pass, StreamRef compute);  // gather, or join the prefetched gather
-  Status after(UnitId unit, Pass pass,
-               StreamRef compute);  // free; after the unit's last use in backward also reduce gradients
-  // Ends a micro-batch or step: with gradient sync on, every shard gradient is final once `compute` gets here.
+  // before: gathers, or joins the prefetched gather. after: frees; in backward, once all who use the unit's parameters
+  // (itself, and those tied to them) have been there, also reduces its gradients. An error of after() is also given by
+  // the next finish_step().
+  Status before(UnitId unit, Pass pass, StreamRef compute);
+  Status after(UnitId unit, Pass pass, StreamRef compute);
+  // Ends a micro-batch, step or evaluation: with gradient sync on, every shard gradient is final once `compute` gets
+  // here. Nothing stays gathered.
   Status finish_step(StreamRef compute);
 
   // Accumulation. on (default): each backward reduces into the shard gradients, which add up until zero_gradients().
   // off: whole gradients stay local and add up (memory: stages 2 and 3 then keep them); the next backward with sync on
   // reduces the total. Set it between steps, equally on all ranks.
   void set_gradient_sync(bool on) noexcept;
+  // Reduced or not. Waits for what is in flight; an error of that is given by the next call.
   void zero_gradients();
 
   std::span<const ParameterView> parameters(UnitId unit) const;  // empty unless between before and after
@@ -130,7 +146,7 @@ class SHARDCOMM_EXPORT ZeroEngine {
   Communicator& communicator() const noexcept;
 
   // Collective: the 2-norm of all final shard gradients, each parameter once; the same bits on every rank, at every
-  // stage and bucket size.
+  // stage and bucket size. Infinite or NaN when a gradient is. Waits for what is in flight.
   Result<double> gradient_norm();
   MemoryReport memory() const noexcept;
   void reset_peak() noexcept;

@@ -2,27 +2,16 @@
 
 #include <fmt/format.h>
 
-#include <functional>
 #include <limits>
 
 #include "base/check.h"
 #include "base/text.h"
 #include "zero/arena.h"
+#include "zero/memory_account.h"
+#include "zero/schedule.h"
 
 namespace shardcomm::zero {
 namespace {
-
-size_t sum_over_trainable(const Layout& layout, const std::function<size_t(const UnitBucket&)>& of) {
-  size_t sum = 0;
-  for (const UnitLayout& unit : layout.units) {
-    for (const UnitBucket& bucket : unit.buckets) {
-      if (bucket.trainable) sum += of(bucket);
-    }
-  }
-  return sum;
-}
-
-size_t peers(const Layout& layout) { return static_cast<size_t>(layout.world_size) - 1; }
 
 // Carries out actions on an account and two arenas.
 class Rehearsal {
@@ -33,7 +22,7 @@ class Rehearsal {
         schedule_(layout, options),
         gathered_(gathered_capacity, layout.units.size()),
         gradients_(gradient_capacity, layout.units.size()) {
-    const Footprint fixed = footprint_of(layout, options.stage);
+    const Footprint fixed = footprint_of(layout);
     account_.add(Purpose::kParameters, fixed.values_bytes);
     account_.add(Purpose::kGradients, fixed.whole_gradient_bytes + fixed.sum_bytes);
     account_.add(Purpose::kOptimizer, fixed.master_bytes + fixed.moment_bytes);
@@ -47,7 +36,7 @@ class Rehearsal {
     std::vector<Action> actions;
     expect(schedule_.finish(true, actions));
     carry_out(actions, run);
-    for (UnitId u = 0; u < units; ++u) run.publish_bytes_sent += publish_bytes_sent(layout_, u, options_.stage);
+    for (UnitId u = 0; u < units; ++u) run.publish_bytes_sent += publish_bytes_sent(layout_, u);
     run.peak_bytes = account_.report().peak_bytes;
   }
 
@@ -106,7 +95,7 @@ class Rehearsal {
         gradients_.release(unit, layout.gradient_bytes);
         account_.remove(Purpose::kUnreduced, layout.gradient_bytes);
       } else if (kind == Kind::kReduce) {
-        run.reduce_bytes_sent += reduce_bytes_sent(layout_, unit, options_.stage);
+        run.reduce_bytes_sent += reduce_bytes_sent(layout_, unit);
       }
     }
   }
@@ -120,44 +109,6 @@ class Rehearsal {
 };
 
 }  // namespace
-
-size_t owned_count(const UnitBucket& bucket, int stage) noexcept {
-  return stage == 0 ? bucket.full_count : bucket.shard_count;
-}
-size_t owned_trainable_count(const Layout& layout, int stage) noexcept {
-  return sum_over_trainable(layout, [&](const UnitBucket& bucket) { return owned_count(bucket, stage); });
-}
-size_t master_count(const Layout& layout, int stage) noexcept {
-  return sum_over_trainable(
-      layout, [&](const UnitBucket& bucket) { return bucket.dtype == DType::kBF16 ? owned_count(bucket, stage) : 0; });
-}
-bool sums_in_place(const Layout& layout, int stage) noexcept {
-  return stage <= 1 && layout.gradient_dtype == DType::kF32;
-}
-
-Footprint footprint_of(const Layout& layout, int stage) noexcept {
-  const size_t owned_bytes = owned_trainable_count(layout, stage) * sizeof(float);
-  return {.values_bytes = layout.total(stage == 3 ? &UnitLayout::shard_bytes : &UnitLayout::value_bytes),
-          .whole_gradient_bytes = stage <= 1 ? layout.total(&UnitLayout::gradient_bytes) : 0,
-          .sum_bytes = sums_in_place(layout, stage) ? 0 : owned_bytes,
-          .master_bytes = master_count(layout, stage) * sizeof(float),
-          .moment_bytes = 2 * owned_bytes};
-}
-
-size_t gather_bytes_sent(const Layout& layout, UnitId unit) noexcept {
-  return peers(layout) * layout.units[unit].shard_bytes;
-}
-size_t reduce_bytes_sent(const Layout& layout, UnitId unit, int stage) noexcept {
-  size_t count = 0;
-  for (const UnitBucket& bucket : layout.units[unit].buckets) count += bucket.trainable ? bucket.shard_count : 0;
-  return peers(layout) * count * size_of(layout.gradient_dtype) * (stage == 0 ? 2 : 1);
-}
-size_t publish_bytes_sent(const Layout& layout, UnitId unit, int stage) noexcept {
-  if (stage != 1 && stage != 2) return 0;
-  size_t bytes = 0;
-  for (const UnitBucket& bucket : layout.units[unit].buckets) bytes += bucket.trainable ? bucket.shard_bytes() : 0;
-  return peers(layout) * bytes;
-}
 
 DryRun dry_run(const Layout& layout, const ZeroOptions& options) {
   constexpr size_t kEndless = std::numeric_limits<size_t>::max() / 2;

@@ -46,6 +46,7 @@ class LayoutBuilder {
   LayoutBuilder(std::span<const UnitSpec> units, int world_size, const ZeroOptions& options)
       : specs_(units), options_(options) {
     layout_.world_size = world_size;
+    layout_.stage = options.stage;
     layout_.gradient_dtype = options.gradient_dtype;
   }
 

@@ -52,6 +52,7 @@ inline constexpr size_t kAlignBytes = 128;
 struct Layout {
   std::vector<UnitLayout> units;
   int world_size = 1;
+  int stage = 3;
   DType gradient_dtype = DType::kF32;
   size_t parameter_count = 0;  // elements, each tied parameter once
   uint64_t fingerprint = 0;    // of the specs and everything above

@@ -1,0 +1,35 @@
+// What the parts of one engine share, and how they show in a timeline.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "shardcomm/communicator.h"
+#include "shardcomm/trace.h"
+#include "zero/memory_account.h"
+#include "zero/unit.h"
+
+namespace shardcomm::zero {
+
+struct Context {
+  Communicator& comm;
+  const Layout& layout;
+  const ZeroOptions& options;
+  MemoryAccount& account;
+  StreamRef stream;  // the engine's own, on which its collectives run
+
+  size_t rank() const noexcept { return static_cast<size_t>(comm.rank()); }
+};
+
+// Times what a stream runs between two points. Does nothing, and allocates nothing, while no trace is recorded.
+class StreamSpan {
+ public:
+  StreamSpan() = default;
+  static StreamSpan begin(StreamRef stream);
+  // Records, once the stream gets here. `name` is copied.
+  Status end(StreamRef stream, Lane lane, const Context& context, std::string_view name, size_t bytes);
+
+ private:
+  std::shared_ptr<int64_t> begin_ns_;  // written and read on the stream
+};
+
+}  // namespace shardcomm::zero

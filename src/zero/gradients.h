@@ -1,0 +1,63 @@
+// Gradients: whole ones, into which a unit's backward pass adds, and the f32 sums over all ranks that they are reduced
+// into. Whole gradients lie in a window, because peers read them; at stages 2 and 3 they are borrowed from a pool while
+// a unit is in flight. At stages 0 and 1, f32 gradients are reduced in place: the owned part of the whole is the sum.
+#pragma once
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "zero/buffer.h"
+#include "zero/context.h"
+#include "zero/footprint.h"
+#include "zero/pool.h"
+
+namespace shardcomm::zero {
+
+// Thread rule: that of the engine.
+class Gradients {
+ public:
+  // Collective. pool_capacity: bytes of the pool before it grows (stages 2 and 3).
+  static Result<std::unique_ptr<Gradients>> create(const Context& context, size_t pool_capacity);
+  ~Gradients();
+
+  // Whole gradients are zeros once `compute` gets here.
+  Status open(UnitId unit, StreamRef compute);
+  // Adds them, summed over ranks, to the sums, after what `compute` has been given so far.
+  Status reduce(UnitId unit, StreamRef compute);
+  Status retire(UnitId unit);
+  Status discard(UnitId unit, StreamRef compute);
+  // Every sum becomes zero. Only while nothing is in flight.
+  void zero();
+
+  // Null unless open (stages 2 and 3).
+  std::byte* whole(UnitId unit, const UnitBucket& bucket) const noexcept;
+  // [owned_count] elements; null for frozen buckets.
+  float* sum(UnitId unit, uint32_t bucket) const noexcept;
+
+ private:
+  struct Unit {
+    std::byte* permanent = nullptr;  // stages 0 and 1
+    Block borrowed;                  // stages 2 and 3
+    bool zeros = true;               // stages 0 and 1: nothing has been added to the permanent ones
+    bool summed = false;             // the sums hold earlier micro-batches
+    bool carried = false;            // carry_ does: the whole gradients are open in the place of the sums
+    std::optional<Event> reduced;
+  };
+  Gradients(const Context& context, Window window, Buffer sums);
+
+  Status carry_sums(UnitId unit, StreamRef compute);
+  Status enqueue_collectives(UnitId unit, bool straight);
+  Status enqueue_sums(UnitId unit, bool straight);
+  std::byte* own_part(UnitId unit, const UnitBucket& bucket) const noexcept;
+
+  const Context& context_;
+  const bool in_place_;  // sums_in_place
+  Window window_;
+  Buffer sums_;
+  Buffer carry_;  // allocated when a second micro-batch is reduced in place
+  const BucketOffsets offsets_;
+  Pool pool_;
+  std::vector<Unit> units_;
+};
+
+}  // namespace shardcomm::zero

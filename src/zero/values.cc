@@ -1,0 +1,100 @@
+#include "zero/values.h"
+
+#include <cstring>
+
+#include "zero/footprint.h"
+
+namespace shardcomm::zero {
+namespace {
+
+constexpr int kPoison = 0xff;  // makes NaN of f32 and bf16
+
+Result<Pool::Extra> more_memory(size_t bytes) {
+  SHARDCOMM_TRY_ASSIGN(Buffer buffer, Buffer::create(bytes, "gathered parameters"));
+  auto owner = std::make_shared<Buffer>(std::move(buffer));
+  return Pool::Extra{owner->data(), owner};
+}
+
+}  // namespace
+
+Values::Values(const Context& context, Window window, Buffer memory)
+    : context_(context),
+      window_(std::move(window)),
+      memory_(std::move(memory)),
+      pool_(memory_.data(), memory_.size_bytes(), Purpose::kGathered, context.account, more_memory),
+      units_(context.layout.units.size()) {
+  std::byte* base = window_.data();
+  for (size_t u = 0; u < units_.size(); ++u) {
+    units_[u].base = base;
+    const UnitLayout& unit = context.layout.units[u];
+    base += context.options.stage == 3 ? unit.shard_bytes : unit.value_bytes;
+  }
+}
+
+Result<std::unique_ptr<Values>> Values::create(const Context& context, size_t gathered_capacity) {
+  const size_t bytes = footprint_of(context.layout).values_bytes;
+  SHARDCOMM_TRY_ASSIGN(Window window, context.comm.allocate_window(std::max(bytes, kAlignBytes), "zero parameters"));
+  SHARDCOMM_TRY_ASSIGN(Buffer memory, Buffer::create(gathered_capacity, "gathered parameters"));
+  context.account.add(Purpose::kParameters, bytes);
+  return std::unique_ptr<Values>(new Values(context, std::move(window), std::move(memory)));
+}
+
+Status Values::gather(UnitId unit) {
+  const UnitLayout& layout = context_.layout.units[unit];
+  Unit& state = units_[unit];
+  SHARDCOMM_TRY_ASSIGN(state.gathered, pool_.acquire(layout.value_bytes, context_.stream));
+  std::vector<GatherItem> items;
+  for (const UnitBucket& bucket : layout.buckets) {
+    items.push_back({shard(unit, bucket), whole(unit, bucket), bucket.shard_count, bucket.dtype});
+  }
+  StreamSpan span = StreamSpan::begin(context_.stream);
+  SHARDCOMM_TRY_ASSIGN(state.ready,
+                       context_.comm.all_gather_many(items, context_.stream, collective_label("gather", layout.name)));
+  return span.end(context_.stream, Lane::kGather, context_, layout.name, layout.value_bytes);
+}
+
+Status Values::free(UnitId unit, const std::optional<Event>& last_use) {
+  const UnitLayout& layout = context_.layout.units[unit];
+  Unit& state = units_[unit];
+  state.ready = {};
+  if (!context_.options.poison_freed) {
+    pool_.release(state.gathered, last_use);
+    return {};
+  }
+  // Nobody may see these bytes until the engine's stream gathers into them, which comes after what is enqueued here.
+  if (last_use) SHARDCOMM_TRY(context_.stream.wait(*last_use));
+  SHARDCOMM_TRY(context_.stream.enqueue(
+      [data = state.gathered.data, bytes = layout.value_bytes] { std::memset(data, kPoison, bytes); }));
+  pool_.release(state.gathered, std::nullopt);
+  return {};
+}
+
+Status Values::publish(UnitId unit) {
+  const UnitLayout& layout = context_.layout.units[unit];
+  std::vector<GatherItem> items;
+  size_t bytes = 0;
+  for (const UnitBucket& bucket : layout.buckets) {
+    if (!bucket.trainable) continue;
+    items.push_back({shard(unit, bucket), whole(unit, bucket), bucket.shard_count, bucket.dtype});
+    bytes += bucket.full_count * size_of(bucket.dtype);
+  }
+  if (items.empty()) return {};
+  StreamSpan span = StreamSpan::begin(context_.stream);
+  SHARDCOMM_TRY_ASSIGN(units_[unit].ready,
+                       context_.comm.all_gather_many(items, context_.stream, collective_label("publish", layout.name)));
+  return span.end(context_.stream, Lane::kGather, context_, layout.name, bytes);
+}
+
+Status Values::join(UnitId unit, StreamRef compute) { return compute.wait(units_[unit].ready); }
+
+std::byte* Values::whole(UnitId unit, const UnitBucket& bucket) const noexcept {
+  const Unit& state = units_[unit];
+  return (context_.options.stage == 3 ? state.gathered.data : state.base) + bucket.full_offset_bytes;
+}
+
+std::byte* Values::shard(UnitId unit, const UnitBucket& bucket) const noexcept {
+  if (context_.options.stage == 3) return units_[unit].base + bucket.shard_offset_bytes;
+  return units_[unit].base + bucket.full_offset_bytes + context_.rank() * bucket.shard_bytes();
+}
+
+}  // namespace shardcomm::zero

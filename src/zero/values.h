@@ -1,0 +1,51 @@
+// Parameter values: this rank's shards in a window that peers read directly (stage 3), with whole units gathered into a
+// pool; or whole values in the window, of which the own shard is a part (stages 0 to 2).
+#pragma once
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "zero/buffer.h"
+#include "zero/context.h"
+#include "zero/pool.h"
+
+namespace shardcomm::zero {
+
+// Thread rule: that of the engine.
+class Values {
+ public:
+  // Collective. gathered_capacity: bytes of the pool before it grows.
+  static Result<std::unique_ptr<Values>> create(const Context& context, size_t gathered_capacity);
+
+  // Stage 3. `last_use`: of the whole values by the compute stream, if it used them.
+  Status gather(UnitId unit);
+  Status free(UnitId unit, const std::optional<Event>& last_use);
+  // Stages 1 and 2: gives the peers this rank's new values and takes theirs.
+  Status publish(UnitId unit);
+  // What `compute` runs from here on sees whole values.
+  Status join(UnitId unit, StreamRef compute);
+  bool arriving(UnitId unit) const noexcept { return !units_[unit].ready.done(); }
+
+  // Whole values of a bucket: while gathered (stage 3), always (stages 0 to 2).
+  std::byte* whole(UnitId unit, const UnitBucket& bucket) const noexcept;
+  // What this rank owns of it.
+  std::byte* shard(UnitId unit, const UnitBucket& bucket) const noexcept;
+
+  void trim() { pool_.trim(); }
+
+ private:
+  struct Unit {
+    std::byte* base = nullptr;  // in the window: of its shards (stage 3), of its whole values (stages 0 to 2)
+    Block gathered;
+    Work ready;
+  };
+  Values(const Context& context, Window window, Buffer memory);
+
+  const Context& context_;
+  Window window_;
+  Buffer memory_;
+  Pool pool_;
+  std::vector<Unit> units_;
+};
+
+}  // namespace shardcomm::zero
