@@ -1,0 +1,235 @@
+// Saving: every rank writes what it owns; when all have it on disk, rank 0 writes the manifest.
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <memory>
+
+#include "base/log.h"
+#include "shardcomm/checkpoint.h"
+#include "zero/adam.h"
+#include "zero/agree.h"
+#include "zero/checkpoint_directory.h"
+#include "zero/file_io.h"
+#include "zero/manifest.h"
+#include "zero/safetensors.h"
+#include "zero/unit.h"
+
+namespace shardcomm {
+namespace {
+
+using zero::File;
+using zero::Manifest;
+using zero::ManifestPiece;
+
+// A run of one tensor to be written by this rank; f32, or bf16 that is widened on the way.
+struct Source {
+  std::string tensor;
+  std::vector<size_t> shape;  // of the whole tensor
+  size_t offset;
+  size_t count;
+  const float* values;
+  const uint16_t* narrow;
+};
+
+// Stage 0 has everything on every rank: each writes an equal part.
+std::pair<size_t, size_t> part_to_write(const ZeroEngine& engine, const ShardPiece& piece) {
+  if (engine.options().stage > 0) return {0, piece.count};
+  const auto rank = static_cast<size_t>(engine.communicator().rank());
+  const auto size = static_cast<size_t>(engine.communicator().size());
+  const size_t share = piece.count / size, rest = piece.count % size;
+  const size_t begin = rank * share + std::min(rank, rest);
+  return {begin, begin + share + (rank < rest ? 1 : 0)};
+}
+
+std::vector<Source> sources_of(const ZeroEngine& engine, const AdamW& optimizer) {
+  std::vector<Source> sources;
+  for (size_t i = 0; i < engine.pieces().size(); ++i) {
+    const ShardPiece& piece = engine.pieces()[i];
+    const MomentPiece& moments = optimizer.pieces()[i];
+    const auto [begin, end] = part_to_write(engine, piece);
+    if (begin == end) continue;
+    const UnitSpec& unit = engine.units()[piece.unit];
+    const ParameterSpec& spec = unit.parameters[piece.parameter];
+    const std::string name = zero::full_name(unit, piece.parameter);
+    const bool widen = spec.dtype == DType::kBF16 && moments.master == nullptr;
+    const float* values = moments.master != nullptr ? moments.master : reinterpret_cast<const float*>(piece.value);
+    const auto* narrow = reinterpret_cast<const uint16_t*>(piece.value);
+    const auto add = [&](const char* suffix, const float* from) {
+      sources.push_back({name + suffix, spec.shape, piece.offset + begin, end - begin, from + begin, nullptr});
+    };
+    if (widen) {
+      sources.push_back({name, spec.shape, piece.offset + begin, end - begin, nullptr, narrow + begin});
+    } else {
+      add("", values);
+    }
+    if (moments.m == nullptr) continue;
+    add("/m", moments.m);
+    add("/v", moments.v);
+  }
+  return sources;
+}
+
+// Appends one tensor and gives its checksum.
+Result<uint64_t> write_tensor(File& file, const Source& source) {
+  constexpr size_t kChunk = size_t{1} << 20;  // elements
+  const std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state(XXH3_createState(), XXH3_freeState);
+  if (state == nullptr) return Status(Code::kOutOfMemory, "no memory for a checksum");
+  XXH3_64bits_reset(state.get());
+  std::vector<float> wide(source.narrow == nullptr ? 0 : std::min(kChunk, source.count));
+  for (size_t done = 0; done < source.count; done += kChunk) {
+    const size_t count = std::min(kChunk, source.count - done);
+    if (source.narrow != nullptr) zero::widen_from_bf16(source.narrow + done, wide.data(), count);
+    const std::span<const float> values(source.narrow != nullptr ? wide.data() : source.values + done, count);
+    XXH3_64bits_update(state.get(), values.data(), values.size_bytes());
+    SHARDCOMM_TRY(file.write(std::as_bytes(values)));
+  }
+  return XXH3_64bits_digest(state.get());
+}
+
+std::string shape_text(const std::vector<size_t>& shape) { return fmt::format("{}", fmt::join(shape, "x")); }
+
+// Data on disk; gives what the manifest needs to know of it.
+Result<std::string> write_shard(const std::string& directory, const std::string& name,
+                                const std::vector<Source>& sources) {
+  std::map<std::string, ManifestPiece> pieces;
+  if (sources.empty()) return zero::pieces_to_text(pieces);
+  std::vector<zero::StoredTensor> tensors;
+  std::map<std::string, std::string> metadata = {{"format", "shardcomm"}};
+  for (const Source& source : sources) {
+    tensors.push_back({source.tensor, "F32", {source.count}, 0, 0});
+    metadata[source.tensor] = fmt::format("offset {} of {}", source.offset, shape_text(source.shape));
+  }
+  SHARDCOMM_TRY_ASSIGN(const std::string head, zero::build_safetensors_header(tensors, metadata));
+  SHARDCOMM_TRY_ASSIGN(File file, File::create(directory + "/" + name));
+  SHARDCOMM_TRY(file.write(std::as_bytes(std::span(head))));
+  for (const Source& source : sources) {
+    SHARDCOMM_TRY_ASSIGN(const uint64_t checksum, write_tensor(file, source));
+    pieces[source.tensor] = {name, source.offset, source.count, checksum};
+  }
+  SHARDCOMM_TRY(file.sync());
+  return zero::pieces_to_text(pieces);
+}
+
+// Makes the directory, and says which generation of files comes next: a complete checkpoint of the same step stays
+// valid until the new manifest replaces its own.
+Result<uint64_t> prepare_directory(const std::string& path) {
+  SHARDCOMM_TRY(zero::make_directories(path));
+  const std::string manifest_path = fmt::format("{}/{}", path, zero::kManifestName);
+  if (!zero::is_file(manifest_path)) {
+    SHARDCOMM_TRY(zero::remove_other_generations(path, {}));
+    return uint64_t{0};
+  }
+  SHARDCOMM_TRY_ASSIGN(const std::string text, zero::read_text(manifest_path, size_t{1} << 30));
+  const auto manifest = zero::parse_manifest(text, manifest_path);
+  return manifest.ok() ? manifest.value().generation + 1 : uint64_t{1};
+}
+
+// Everything the manifest says but the pieces.
+Manifest outline_of(const ZeroEngine& engine, const AdamW& optimizer) {
+  Manifest manifest;
+  manifest.world_size = engine.communicator().size();
+  manifest.optimizer_steps = optimizer.steps();
+  for (const UnitSpec& unit : engine.units()) {
+    for (uint32_t p = 0; p < unit.parameters.size(); ++p) {
+      const ParameterSpec& spec = unit.parameters[p];
+      const std::string name = zero::full_name(unit, p);
+      if (!spec.tied_to.empty()) {
+        const auto owner = manifest.tied.find(spec.tied_to);
+        manifest.tied[name] = owner == manifest.tied.end() ? spec.tied_to : owner->second;
+        continue;
+      }
+      manifest.tensors[name].shape = spec.shape;
+      if (!spec.trainable) continue;
+      manifest.tensors[name + "/m"].shape = spec.shape;
+      manifest.tensors[name + "/v"].shape = spec.shape;
+    }
+  }
+  return manifest;
+}
+
+Status write_manifest(const std::string& directory, Manifest manifest, const std::vector<std::string>& lists) {
+  for (const std::string& list : lists) SHARDCOMM_TRY(zero::add_pieces(list, manifest));
+  SHARDCOMM_TRY_ASSIGN(const std::string text, zero::manifest_to_text(manifest));
+  // What is about to be declared complete must be readable as such.
+  const std::string path = fmt::format("{}/{}", directory, zero::kManifestName);
+  if (const auto parsed = zero::parse_manifest(text, path); !parsed.ok()) {
+    return Status(Code::kInternal,
+                  fmt::format("the manifest does not describe a checkpoint: {}", parsed.status().message()));
+  }
+  SHARDCOMM_TRY(zero::sync_directory(directory));
+  return zero::replace_text(path, text);
+}
+
+// Afterwards, by rank 0: none of it can harm the checkpoint that has been written.
+void tidy(const std::string& dir, const std::string& written, const std::vector<std::string>& files, int keep) {
+  Status tidied = zero::remove_other_generations(written, files);
+  if (tidied.ok() && keep > 0) tidied = zero::prune_checkpoints(dir, written, static_cast<size_t>(keep));
+  if (!tidied.ok()) log(Level::kWarn, "older checkpoints in {} could not be removed: {}", dir, tidied.to_string());
+}
+
+struct Preparation {
+  std::string directory;
+  std::string trainer_state;
+  uint64_t generation = 0;
+};
+
+// Agreed by all ranks: the arguments, and what rank 0 found.
+Result<Preparation> prepare(Communicator& comm, const std::string& dir, uint64_t step,
+                            const std::string& trainer_state) {
+  Preparation prepared;
+  prepared.directory = fmt::format("{}/{}", dir, zero::step_name(step));
+  auto state = zero::compact_object(trainer_state);
+  Status mine = dir.empty() ? Status(Code::kInvalidArgument, "no directory was given") : state.status();
+  SHARDCOMM_TRY(zero::agree(comm, mine));
+  prepared.trainer_state = std::move(state).value();
+  const std::vector<zero::Field> fields = {{"the step", step}, {"the path", XXH3_64bits(dir.data(), dir.size())}};
+  SHARDCOMM_TRY(zero::agree_on(comm, fields, "arguments of save_checkpoint"));
+  Result<uint64_t> generation = uint64_t{0};
+  if (comm.rank() == 0) generation = prepare_directory(prepared.directory);
+  SHARDCOMM_TRY(zero::agree(comm, generation.status()));
+  prepared.generation = generation.value();
+  const BroadcastArgs share{&prepared.generation, 1, DType::kU64, 0, "checkpoint"};
+  SHARDCOMM_TRY(zero::finish(comm.broadcast(share, StreamRef::caller()), comm));
+  return prepared;
+}
+
+Result<std::string> save(ZeroEngine& engine, AdamW& optimizer, const std::string& dir, uint64_t step,
+                         const std::string& trainer_state, int keep) {
+  Communicator& comm = engine.communicator();
+  SHARDCOMM_TRY_ASSIGN(const Preparation prepared, prepare(comm, dir, step, trainer_state));
+  const auto file_of = [&](Rank rank) { return zero::shard_file_name(rank, comm.size(), prepared.generation); };
+  const auto discard = [&] { static_cast<void>(zero::remove_file(prepared.directory + "/" + file_of(comm.rank()))); };
+
+  auto list = write_shard(prepared.directory, file_of(comm.rank()), sources_of(engine, optimizer));
+  if (Status written = zero::agree(comm, list.status()); !written.ok()) {
+    discard();
+    return written;
+  }
+  SHARDCOMM_TRY_ASSIGN(const auto lists, zero::exchange_texts(comm, list.value()));
+  Status completed;
+  if (comm.rank() == 0) {
+    Manifest manifest = outline_of(engine, optimizer);
+    manifest.step = step;
+    manifest.generation = prepared.generation;
+    manifest.trainer_state = prepared.trainer_state;
+    completed = write_manifest(prepared.directory, std::move(manifest), lists);
+  }
+  SHARDCOMM_TRY(zero::agree(comm, completed));
+  if (comm.rank() == 0) {
+    std::vector<std::string> files;
+    for (Rank rank = 0; rank < comm.size(); ++rank) files.push_back(file_of(rank));
+    tidy(dir, prepared.directory, files, keep);
+  }
+  return prepared.directory;
+}
+
+}  // namespace
+
+Result<std::string> save_checkpoint(ZeroEngine& engine, AdamW& optimizer, const std::string& dir, uint64_t step,
+                                    const std::string& trainer_state, int keep) {
+  auto saved = save(engine, optimizer, dir, step, trainer_state, keep);
+  if (!saved.ok()) return saved.status().context(fmt::format("saving checkpoint {} in {}", zero::step_name(step), dir));
+  return saved;
+}
+
+}  // namespace shardcomm

@@ -1,0 +1,208 @@
+#include "zero/manifest.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+#include "zero/json_text.h"
+#include "zero/safetensors.h"
+
+namespace shardcomm::zero {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int kVersion = 1;
+constexpr std::string_view kFormat = "shardcomm checkpoint";
+
+std::string hex(uint64_t value) { return fmt::format("{:016x}", value); }
+
+std::optional<uint64_t> parse_hex(const Json& value) {
+  if (!value.is_string() || value.get_ref<const std::string&>().size() != 16) return std::nullopt;
+  uint64_t result = 0;
+  for (const char c : value.get_ref<const std::string&>()) {
+    const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+    if (digit < 0) return std::nullopt;
+    result = result << 4 | static_cast<uint64_t>(digit);
+  }
+  return result;
+}
+
+// Of everything but the checksum itself, in the one form that dump() gives.
+std::string checksum_of(const Json& json) {
+  const std::string text = json.dump();
+  return hex(XXH3_64bits(text.data(), text.size()));
+}
+
+Json json_of(const ManifestPiece& piece) {
+  return {{"file", piece.file}, {"offset", piece.offset}, {"count", piece.count}, {"checksum", hex(piece.checksum)}};
+}
+
+// Throws what(): the caller knows the file.
+struct Malformed {
+  std::string what;
+};
+
+template <class T>
+T count_at(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  if (found == object.end() || !found->is_number_unsigned() ||
+      found->get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<T>::max())) {
+    throw Malformed{fmt::format("{} is not a count", key)};
+  }
+  return found->get<T>();
+}
+
+const Json& object_at(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  if (found == object.end() || !found->is_object()) throw Malformed{fmt::format("{} is not an object", key)};
+  return *found;
+}
+
+std::string text_at(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  if (found == object.end() || !found->is_string()) throw Malformed{fmt::format("{} is not a text", key)};
+  return found->get<std::string>();
+}
+
+// A file of the checkpoint's own directory, whatever the manifest says.
+bool is_plain_name(std::string_view name) {
+  return !name.empty() && name.front() != '.' && name.find('/') == std::string_view::npos &&
+         name.find('\0') == std::string_view::npos;
+}
+
+ManifestPiece piece_from(const Json& json, const std::string& tensor) {
+  if (!json.is_object()) throw Malformed{fmt::format("a piece of {} is not an object", tensor)};
+  ManifestPiece piece{text_at(json, "file"), count_at<size_t>(json, "offset"), count_at<size_t>(json, "count"), 0};
+  if (!is_plain_name(piece.file)) throw Malformed{fmt::format("{} is said to be in the file {}", tensor, piece.file)};
+  const auto checksum = json.contains("checksum") ? parse_hex(json["checksum"]) : std::nullopt;
+  if (!checksum) throw Malformed{fmt::format("a piece of {} has no checksum", tensor)};
+  piece.checksum = *checksum;
+  return piece;
+}
+
+// Every element in exactly one piece.
+void check_cover(const std::string& name, ManifestTensor& tensor) {
+  size_t count = 0, next = 0;
+  if (!count_elements(tensor.shape, count)) throw Malformed{fmt::format("{} has too many elements", name)};
+  std::sort(tensor.pieces.begin(), tensor.pieces.end(),
+            [](const auto& a, const auto& b) { return a.offset < b.offset; });
+  for (const ManifestPiece& piece : tensor.pieces) {
+    if (piece.offset != next || piece.count == 0 || piece.count > count - next) {
+      throw Malformed{fmt::format("{} has elements [{}, {}) {}", name, std::min(next, piece.offset),
+                                  std::max(next, piece.offset), piece.offset > next ? "in no file" : "in two files")};
+    }
+    next += piece.count;
+  }
+  if (next != count) throw Malformed{fmt::format("{} has elements [{}, {}) in no file", name, next, count)};
+}
+
+ManifestTensor tensor_from(const std::string& name, const Json& json) {
+  if (!json.is_object()) throw Malformed{fmt::format("{} is not an object", name)};
+  if (text_at(json, "dtype") != "F32") throw Malformed{fmt::format("{} is not of dtype F32", name)};
+  ManifestTensor tensor;
+  const auto shape = json.find("shape"), pieces = json.find("pieces");
+  if (shape == json.end() || !shape->is_array()) throw Malformed{fmt::format("{} has no shape", name)};
+  for (const Json& extent : *shape) {
+    if (!extent.is_number_unsigned()) throw Malformed{fmt::format("{} has an extent that is no count", name)};
+    tensor.shape.push_back(extent.get<size_t>());
+  }
+  if (pieces == json.end() || !pieces->is_array()) throw Malformed{fmt::format("{} has no pieces", name)};
+  for (const Json& piece : *pieces) tensor.pieces.push_back(piece_from(piece, name));
+  check_cover(name, tensor);
+  return tensor;
+}
+
+Manifest from_json(Json json) {
+  if (!json.is_object()) throw Malformed{"it is not a JSON object"};
+  if (!json.contains("format") || json["format"] != kFormat) throw Malformed{"it is no shardcomm checkpoint"};
+  if (const int version = count_at<int>(json, "version"); version != kVersion) {
+    throw Malformed{fmt::format("it has version {}; this library reads version {}", version, kVersion)};
+  }
+  const std::string checksum = text_at(json, "checksum");
+  json.erase("checksum");
+  if (checksum != checksum_of(json)) throw Malformed{"its checksum is not that of its contents"};
+  Manifest manifest;
+  manifest.step = count_at<uint64_t>(json, "step");
+  manifest.world_size = count_at<int>(json, "world_size");
+  manifest.generation = count_at<uint64_t>(json, "generation");
+  manifest.optimizer_steps = count_at<uint64_t>(object_at(json, "optimizer"), "steps");
+  manifest.trainer_state = object_at(json, "trainer_state").dump();
+  for (const auto& [name, tensor] : object_at(json, "tensors").items())
+    manifest.tensors[name] = tensor_from(name, tensor);
+  for (const auto& [name, owner] : object_at(json, "tied").items()) {
+    if (!owner.is_string() || !manifest.tensors.contains(owner.get<std::string>())) {
+      throw Malformed{fmt::format("{} is tied to what is not there", name)};
+    }
+    manifest.tied[name] = owner.get<std::string>();
+  }
+  return manifest;
+}
+
+}  // namespace
+
+std::string pieces_to_text(const std::map<std::string, ManifestPiece>& pieces) {
+  Json json = Json::object();
+  for (const auto& [name, piece] : pieces) json[name] = json_of(piece);
+  return json.dump();
+}
+
+Status add_pieces(std::string_view text, Manifest& manifest) {
+  const Json json = parse_json_text(text);
+  try {
+    if (!json.is_object()) throw Malformed{"not an object"};
+    for (const auto& [name, piece] : json.items()) manifest.tensors.at(name).pieces.push_back(piece_from(piece, name));
+  } catch (const Malformed& malformed) {
+    return Status(Code::kInternal, fmt::format("a rank's list of pieces: {}", malformed.what));
+  } catch (const std::exception& error) {
+    return Status(Code::kInternal, fmt::format("a rank's list of pieces: {}", error.what()));
+  }
+  return {};
+}
+
+Result<std::string> manifest_to_text(const Manifest& manifest) {
+  Json json = {{"format", kFormat},
+               {"version", kVersion},
+               {"step", manifest.step},
+               {"world_size", manifest.world_size},
+               {"generation", manifest.generation},
+               {"optimizer", {{"name", "adamw"}, {"steps", manifest.optimizer_steps}}},
+               {"tensors", Json::object()},
+               {"tied", manifest.tied}};
+  if (manifest.tied.empty()) json["tied"] = Json::object();
+  json["trainer_state"] = parse_json_text(manifest.trainer_state);
+  for (const auto& [name, tensor] : manifest.tensors) {
+    Json pieces = Json::array();
+    for (const ManifestPiece& piece : tensor.pieces) pieces.push_back(json_of(piece));
+    json["tensors"][name] = {{"dtype", "F32"}, {"shape", tensor.shape}, {"pieces", std::move(pieces)}};
+  }
+  try {
+    json["checksum"] = checksum_of(json);
+    return json.dump(1);
+  } catch (const Json::exception& error) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("a name or the trainer state cannot be stored: {}", error.what()));
+  }
+}
+
+Result<Manifest> parse_manifest(std::string_view text, const std::string& path) {
+  try {
+    return from_json(parse_json_text(text));
+  } catch (const Malformed& malformed) {
+    return Status(Code::kDataLoss, fmt::format("{}: {}", path, malformed.what));
+  } catch (const std::exception& error) {
+    return Status(Code::kDataLoss, fmt::format("{}: {}", path, error.what()));
+  }
+}
+
+Result<std::string> compact_object(std::string_view text) {
+  if (text.empty()) return std::string("{}");
+  const Json json = parse_json_text(text);
+  if (!json.is_object()) return Status(Code::kInvalidArgument, "the trainer state is not a JSON object");
+  return json.dump();
+}
+
+}  // namespace shardcomm::zero

@@ -1,0 +1,49 @@
+// manifest.json: what a checkpoint holds and where, with checksums. Written last; a directory without it does not
+// count.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "shardcomm/status.h"
+
+namespace shardcomm::zero {
+
+inline constexpr std::string_view kManifestName = "manifest.json";
+
+// A run of elements of one tensor: all of the tensor of the same name in `file`.
+struct ManifestPiece {
+  std::string file;   // in the checkpoint's directory
+  size_t offset = 0;  // first element, in the flattened tensor
+  size_t count = 0;
+  uint64_t checksum = 0;  // XXH3 of the bytes
+};
+struct ManifestTensor {
+  std::vector<size_t> shape;
+  std::vector<ManifestPiece> pieces;  // by offset; together they cover the tensor once
+};
+struct Manifest {
+  uint64_t step = 0;
+  int world_size = 0;
+  uint64_t optimizer_steps = 0;
+  uint64_t generation = 0;                        // of the files, when a step is saved again
+  std::string trainer_state = "{}";               // a JSON object
+  std::map<std::string, ManifestTensor> tensors;  // all f32; "unit.name", and its moments "unit.name/m" and "/v"
+  std::map<std::string, std::string> tied;        // "unit.name" -> the tensor that holds it
+};
+
+// The pieces that one rank has written, for the rank that writes the manifest.
+std::string pieces_to_text(const std::map<std::string, ManifestPiece>& pieces);
+Status add_pieces(std::string_view text, Manifest& manifest);
+
+// kInvalidArgument when a name or the trainer state is not UTF-8 JSON.
+Result<std::string> manifest_to_text(const Manifest& manifest);
+// Everything is checked that can be without the files: kDataLoss names `path`.
+Result<Manifest> parse_manifest(std::string_view text, const std::string& path);
+
+// `text` as a compact JSON object ("" counts as one that is empty); else kInvalidArgument.
+Result<std::string> compact_object(std::string_view text);
+
+}  // namespace shardcomm::zero
