@@ -21,7 +21,9 @@ struct CopyLaunch {
 // target[i] = round(scale_down(op over k of sources[k][i])), k = 0, 1, …: the order of `sources` is the order of the
 // sum, always left to right, so the bits do not depend on how a caller splits the range. Accumulation: f16, bf16 and
 // f8 in f32; f32, f64 and integers in their own type (integers wrap). kAverage divides the finished sum by
-// sources.size() in the accumulation type. NaN: any NaN input gives NaN for kMax and kMin too.
+// sources.size() in the accumulation type. NaN: any NaN input gives NaN for kMax and kMin too, and −0 < +0 for them.
+// A NaN result is the canonical one, all bits set but the sign, so bits never depend on the path or the processor.
+// One source is a copy, bit for bit.
 // target may equal one of the sources (in place), and may not overlap them otherwise.
 struct ReduceLaunch {
   void* target;
@@ -32,6 +34,7 @@ struct ReduceLaunch {
 };
 
 Status launch(const CopyLaunch& args, StreamRef stream);
-Status launch(const ReduceLaunch& args, StreamRef stream);  // kUnsupported where !supports(dtype, op)
+// kUnsupported where !supports(dtype, op), kInvalidArgument without sources.
+Status launch(const ReduceLaunch& args, StreamRef stream);
 
 }  // namespace shardcomm::kernels
