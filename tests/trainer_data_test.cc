@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 // ---- Order
 
 TEST(Permutation, IsOneAtEverySize) {
-  for (uint64_t n : {1, 2, 3, 4, 5, 16, 17, 100, 1000, 4096, 4097, 70000}) {
+  for (const uint64_t n : std::vector<uint64_t>{1, 2, 3, 4, 5, 16, 17, 100, 1000, 4096, 4097, 70000}) {
     const Permutation permutation(n, n * 31 + 7);
     std::vector<bool> seen(n, false);
     uint64_t fixed = 0;
@@ -68,7 +68,7 @@ TEST(Order, EveryEpochIsAnotherPermutation) {
 }
 
 TEST(Order, SlicesOfAnyWorldAreTheBatch) {
-  for (const size_t batch : {1, 2, 7, 12, 16}) {
+  for (const size_t batch : std::vector<size_t>{1, 2, 7, 12, 16}) {
     for (int size = 1; size <= 5; ++size) {
       uint64_t next = 1000;
       for (int rank = 0; rank < size; ++rank) {
