@@ -86,7 +86,7 @@ void add_sharding_flags(CLI::App& app, Flags& flags) {
       ->capture_default_str()
       ->group("Sharding");
   app.add_option("--bucket-bytes", zero.bucket_bytes, "Target size of a bucket; 0: no limit")
-      ->transform(byte_size())
+      ->transform(byte_size(0))
       ->default_str("64M")
       ->group("Sharding");
   app.add_option("--dtype", flags.dtype, "Parameters, on the wire and in memory")

@@ -1,0 +1,68 @@
+// What a collective of a given size takes and gives, as element ranges: so that filling, checking and calling need not
+// know one collective from another.
+#pragma once
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "shardcomm/communicator.h"
+#include "tools/bench_values.h"
+
+namespace shardcomm::tools {
+
+struct BenchSpec {
+  Collective collective = Collective::kAllGather;
+  DType dtype = DType::kF32;
+  ReduceOp op = ReduceOp::kSum;
+  bool in_place = false;
+  bool windows = true;  // false: ordinary memory
+  bool check = true;
+  size_t begin_bytes = 8;  // of the whole buffer
+  size_t end_bytes = size_t{256} << 20;
+  size_t factor = 2;
+  int iterations = 20;
+  int warmup = 5;
+  uint64_t seed = 0;       // 0: rank 0 draws one
+  std::string transports;  // empty: as the environment says
+};
+
+bool reduces(Collective collective) noexcept;          // takes an op
+bool allows_in_place(Collective collective) noexcept;  // all but all_to_all and barrier; broadcast is always so
+
+// Elements [at, at + count) of a buffer are elements first, first + 1, … of the input of rank `source`.
+struct InputRange {
+  size_t at;
+  size_t count;
+  size_t first;
+};
+struct OutputRange {
+  size_t at;
+  size_t count;
+  Rank source;  // -1: the reduction over all ranks
+  size_t first;
+};
+
+// All offsets and counts are elements. In place, input and output are one buffer.
+struct BenchLayout {
+  size_t whole_count = 0;  // what the bytes column means: every rank's part together
+  size_t shown_count = 0;  // the count column: as an argument of the call, or the sum of its counts
+  size_t input_extent = 0;
+  size_t output_extent = 0;
+  std::vector<InputRange> inputs;    // one for each pointer that the call takes
+  std::vector<OutputRange> outputs;  // what must be there afterwards
+  std::vector<size_t> output_at;     // where the pointers to outputs point, one for each input
+  std::vector<size_t> counts;        // of the call: one, one a rank (_v), or one an item (_many)
+};
+
+// The layout nearest to `bytes`, at least one element a shard.
+BenchLayout make_layout(const BenchSpec& spec, Rank rank, int ranks, size_t bytes);
+
+// busbw / algbw: the bytes that the busiest link must carry, as a part of the whole (nccl-tests, PERFORMANCE.md).
+double bus_factor(Collective collective, int ranks) noexcept;
+
+// Calls the collective once, on the calling thread.
+Status call_collective(Communicator& comm, const BenchSpec& spec, const BenchLayout& layout, std::byte* in,
+                       std::byte* out);
+
+}  // namespace shardcomm::tools

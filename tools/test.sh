@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Sets up, builds and tests. Without flags: everything, optimized; then what ranks and collectives rest on, under the
+# sanitizers.
+# usage: tools/test.sh [--full] [--asan] [--tsan] [--clang]
+#   --asan, --tsan, --clang   instead: all tests in that build; several may be given
+#   --full                    the slow sweeps too
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+. tools/build.sh
+
+presets=()
+without_slow=(-LE slow)
+needs=test
+for flag in "$@"; do
+  case "$flag" in
+    --asan | --tsan) presets+=("${flag#--}") ;;
+    --clang) presets+=(clang) needs=clang ;;
+    --full) without_slow=() ;;
+    -h | --help)
+      sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+      exit 0
+      ;;
+    *)
+      say "tools/test.sh: unknown flag '$flag'; the flags are --full --asan --tsan --clang" >&2
+      exit 2
+      ;;
+  esac
+done
+bash tools/setup.sh "$needs"
+
+# test_preset PRESET CTEST_ARGUMENT...: ctest's output, which ends in its summary.
+test_preset() {
+  local preset=$1
+  shift
+  say "tests ($preset)"
+  ctest --preset "$preset" --progress "$@" < /dev/null
+}
+
+if [ ${#presets[@]} -gt 0 ]; then
+  for preset in "${presets[@]}"; do
+    build "$preset" -DSHARDCOMM_BUILD_TESTS=ON -- all
+    test_preset "$preset" "${without_slow[@]}"
+  done
+  exit 0
+fi
+
+# The tests with the label asan or tsan are a build target of that name, too.
+for preset in tsan asan; do
+  build "$preset" -DSHARDCOMM_BUILD_TESTS=ON -- "shardcomm_tests_$preset"
+  test_preset "$preset" -L "^$preset\$" "${without_slow[@]}"
+done
+build release -DSHARDCOMM_BUILD_TESTS=ON -DSHARDCOMM_BUILD_BENCH=ON -- all
+test_preset release "${without_slow[@]}"
