@@ -21,7 +21,8 @@ function(shardcomm_folder name)
 endfunction()
 
 # A GoogleTest program. FOLDERS links the objects of those folders (to test what is not exported);
-# without FOLDERS the test links the shared library, as a user would.
+# without FOLDERS the test links the shared library, as a user would. LABELS: `slow` keeps a test out of the default run;
+# `asan` and `tsan` take it into that sanitizer's part of it, built by the target shardcomm_tests_<label>.
 function(shardcomm_test name)
   cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;FOLDERS;USES;LABELS" ${ARGN})
   if(NOT arg_SOURCES)
@@ -44,4 +45,9 @@ function(shardcomm_test name)
   endif()
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
+  foreach(label IN ITEMS asan tsan)
+    if(label IN_LIST arg_LABELS)
+      add_dependencies(shardcomm_tests_${label} ${name})
+    endif()
+  endforeach()
 endfunction()

@@ -12,3 +12,7 @@ shardcomm_check(layers_test DEFINE WORK=${CMAKE_CURRENT_BINARY_DIR}/layers_test)
 shardcomm_check(headers DEFINE ${root} WORK=${CMAKE_CURRENT_BINARY_DIR}/headers CXX=${CMAKE_CXX_COMPILER} CC=${CMAKE_C_COMPILER})
 shardcomm_check(format DEFINE ${root})
 shardcomm_check(python_free DEFINE ${root})
+
+# FLAGS carry a sanitizer over to the consumer, whose programs must load its runtime first.
+shardcomm_check(consumer DEFINE ${root} BUILD=${PROJECT_BINARY_DIR} WORK=${CMAKE_CURRENT_BINARY_DIR}/consumer
+  CXX=${CMAKE_CXX_COMPILER} CC=${CMAKE_C_COMPILER} FLAGS=${CMAKE_CXX_FLAGS})
