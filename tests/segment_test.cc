@@ -197,19 +197,24 @@ TEST(Segment, WrongCardsAreRefused) {
   EXPECT_TRUE(refused(card)) << "as if it were ours";
 }
 
-// A foreign memfd that looks right from outside: name and length, but not sealed, or sealed without the token.
+// A foreign memfd with the right name and length. It becomes a segment only with both the seals and the token.
 TEST(Segment, ImpostersAreRefused) {
+  constexpr size_t kFileBytes = 2 * 4096;  // a page of bytes, and the trailer's
   const Segment real = make_segment(100);
-  const int fd = memfd_create("shardcomm:imposter", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  ASSERT_GE(fd, 0);
-  ASSERT_EQ(ftruncate(fd, 8192), 0);
-  SegmentCard card = real.card();
-  card.fd = fd;
-  const auto refuse = [&] { return map_segment(card).status().code() == Code::kUnavailable ? 0 : 1; };
-  EXPECT_EQ(in_child(refuse), 0);
-  ASSERT_EQ(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
-  EXPECT_EQ(in_child(refuse), 0);
-  close(fd);
+  for (const bool sealed : {false, true}) {
+    for (const bool with_token : {false, true}) {
+      const int fd = memfd_create("shardcomm:imposter", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+      ASSERT_GE(fd, 0);
+      ASSERT_EQ(ftruncate(fd, kFileBytes), 0);
+      ASSERT_TRUE(!with_token || pwrite(fd, real.data(), kFileBytes, 0) == static_cast<ssize_t>(kFileBytes));
+      ASSERT_TRUE(!sealed || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0);
+      SegmentCard card = real.card();
+      card.fd = fd;
+      const int refused = in_child([&] { return map_segment(card).status().code() == Code::kUnavailable ? 1 : 0; });
+      EXPECT_EQ(refused, sealed && with_token ? 0 : 1) << "sealed " << sealed << " with token " << with_token;
+      close(fd);
+    }
+  }
 }
 
 TEST(Segment, TooMuchIsSaidBeforeItIsTaken) {

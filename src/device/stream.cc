@@ -18,7 +18,6 @@ class HostEvent final : public Event::State {
   HostEvent(std::shared_ptr<HostQueue> queue, uint64_t count) : queue_(std::move(queue)), count_(count) {}
   bool done() const noexcept override { return queue_->reached(count_); }
   Status synchronize(Deadline deadline) const override { return queue_->synchronize(count_, deadline); }
-  const HostQueue* queue() const noexcept { return queue_.get(); }
 
  private:
   std::shared_ptr<HostQueue> queue_;
@@ -51,9 +50,7 @@ Status StreamRef::wait(const Event& event) const {
   if (is_cuda(*this)) return cuda::wait(*this, event);
   if (event.done()) return {};
   if (is_caller()) return event.synchronize(event_limit());
-  // Events lie in the past of their stream, so that on its own stream the order holds already.
-  const auto* host_event = dynamic_cast<const HostEvent*>(event.state_.get());
-  if (host_event != nullptr && host_event->queue() == queue_of(*this).get()) return {};
+  // On the event's own stream this finds it reached: events lie in the past of their stream.
   return enqueue([event] {
     const Status status = event.synchronize(event_limit());
     if (!status.ok()) log(Level::kError, "a host stream goes on without an event {}", status.to_string());

@@ -74,7 +74,7 @@ Result<SegmentView> map_segment(const SegmentCard& card) {
   close(fd);
   if (!mapped.ok()) return mapped.status().context(fmt::format("mapping a segment of process {}", card.pid));
   const SegmentTrailer& trailer = *mapped.value()->trailer();
-  if (trailer.magic != kSegmentMagic || trailer.segment != card.segment || trailer.size_bytes != card.size_bytes) {
+  if (trailer.segment != card.segment || trailer.size_bytes != card.size_bytes) {
     return not_the_segment(card);
   }
   return SegmentView(std::move(mapped).value(), card.size_bytes);

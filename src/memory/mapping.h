@@ -9,11 +9,9 @@
 
 namespace shardcomm {
 
-inline constexpr char kSegmentName[] = "shardcomm";             // how the memfd's name begins
-inline constexpr uint64_t kSegmentMagic = 0x31676573'6d6f6373;  // "scomseg1"
+inline constexpr char kSegmentName[] = "shardcomm";  // how the memfd's name begins
 
 struct SegmentTrailer {
-  uint64_t magic;
   uint64_t size_bytes;
   Token segment;
 };

@@ -76,7 +76,7 @@ Result<Segment> Segment::create(size_t bytes, std::string_view label) {
                          .process = process_token(),
                          .segment = random_token(),
                          .base_address = reinterpret_cast<uint64_t>(mapping->data())};
-  *mapping->trailer() = {.magic = kSegmentMagic, .size_bytes = bytes, .segment = card.segment};
+  *mapping->trailer() = {.size_bytes = bytes, .segment = card.segment};
   publish_mapping(card.segment, mapping);
   return Segment(mapping, file.release(), card);
 }
