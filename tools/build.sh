@@ -16,26 +16,28 @@ quietly() {
   [ $((SECONDS - begin)) -lt 2 ] || say "$what: $((SECONDS - begin)) s"
 }
 
-# build PRESET CONFIGURE_ARGUMENT... -- TARGET...: configures where that was not done with these arguments, builds.
-build() {
-  local preset=$1 arguments=() dir=build/$1
+is_configured() { [ -f "build/$1/build.ninja" ] && [ -f "build/$1/configured" ]; }
+
+# configure PRESET ARGUMENT...: unless it was done with these arguments.
+configure() {
+  local preset=$1 dir=build/$1
   shift
-  while [ "$1" != -- ]; do
-    arguments+=("$1")
-    shift
-  done
-  shift
+  if is_configured "$preset" && [ "$(cat "$dir/configured")" = "$*" ]; then return; fi
   mkdir -p "$dir"
   if command -v ccache > /dev/null; then
     export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache
   fi
-  if [ ! -f "$dir/build.ninja" ] || [ "$(cat "$dir/configured" 2> /dev/null)" != "${arguments[*]}" ]; then
-    quietly "$dir/configure.log" "configure ($preset)" cmake --preset "$preset" "${arguments[@]}"
-    printf '%s\n' "${arguments[*]}" > "$dir/configured"
-  fi
+  quietly "$dir/configure.log" "configuring ($preset)" cmake --preset "$preset" "$@"
+  printf '%s\n' "$*" > "$dir/configured"
+}
+
+# compile PRESET TARGET...: with ninja's own progress line where somebody watches.
+compile() {
+  local dir=build/$1 what="building ($1)"
+  shift
   if [ -t 1 ]; then
-    cmake --build "$dir" --target "$@"   # ninja's own progress line
+    cmake --build "$dir" --target "$@"
   else
-    quietly "$dir/build.log" "build ($preset)" cmake --build "$dir" --target "$@"
+    quietly "$dir/build.log" "$what" cmake --build "$dir" --target "$@"
   fi
 }

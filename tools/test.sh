@@ -38,7 +38,8 @@ test_preset() {
 
 if [ ${#presets[@]} -gt 0 ]; then
   for preset in "${presets[@]}"; do
-    build "$preset" -DSHARDCOMM_BUILD_TESTS=ON -- all
+    configure "$preset" -DSHARDCOMM_BUILD_TESTS=ON
+    compile "$preset" all
     test_preset "$preset" "${without_slow[@]}"
   done
   exit 0
@@ -46,8 +47,10 @@ fi
 
 # The tests with the label asan or tsan are a build target of that name, too.
 for preset in tsan asan; do
-  build "$preset" -DSHARDCOMM_BUILD_TESTS=ON -- "shardcomm_tests_$preset"
+  configure "$preset" -DSHARDCOMM_BUILD_TESTS=ON
+  compile "$preset" "shardcomm_tests_$preset"
   test_preset "$preset" -L "^$preset\$" "${without_slow[@]}"
 done
-build release -DSHARDCOMM_BUILD_TESTS=ON -DSHARDCOMM_BUILD_BENCH=ON -- all
+configure release -DSHARDCOMM_BUILD_TESTS=ON -DSHARDCOMM_BUILD_BENCH=ON
+compile release all
 test_preset release "${without_slow[@]}"
