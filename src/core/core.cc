@@ -42,7 +42,10 @@ Status Turnstile::enter(uint64_t epoch, Deadline deadline) noexcept {
 }
 
 void Turnstile::leave(uint64_t epoch) noexcept {
-  passed_.store(epoch, std::memory_order_seq_cst);
+  // An operation that gave up waiting for its turn leaves before those it waited for.
+  uint64_t passed = passed_.load(std::memory_order_relaxed);
+  while (passed < epoch && !passed_.compare_exchange_weak(passed, epoch, std::memory_order_seq_cst)) {
+  }
   bell_.fetch_add(1, std::memory_order_seq_cst);
   if (sleepers_.load(std::memory_order_seq_cst) != 0) futex_wake(&bell_, kWakeAll);
 }

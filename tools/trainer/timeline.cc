@@ -12,6 +12,7 @@ namespace shardcomm::trainer {
 namespace {
 
 constexpr double kLeft = 118, kRight = 20, kTop = 64, kLaneHeight = 20, kLaneGap = 3, kRankGap = 16, kWidth = 1400;
+constexpr double kLeastWidth = 2.5;  // what takes no time, like freeing, still shows
 constexpr double kGlyphWidth = 6.2;  // of the labels' font, about
 constexpr Lane kLanes[] = {Lane::kGather, Lane::kCompute, Lane::kReduce, Lane::kFree};
 
@@ -67,7 +68,7 @@ class Drawing {
 
   void bar(const TraceEvent& event, double y) {
     const double left = x(event.begin_ns);
-    const double width = std::max(1.0, x(event.end_ns) - left);
+    const double width = std::max(kLeastWidth, x(event.end_ns) - left);
     out_ += fmt::format(
         "<rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{}\" rx=\"1.5\" fill=\"{}\"><title>{} {}: {:.3f} "
         "ms, {} bytes</title></rect>\n",
