@@ -159,7 +159,7 @@ void TcpMeeting::handle(Connection& c, uint32_t events) {
     const Connection::Io io = c.read_some();
     work(c);  // also the last words of one that closed
     if (io == Connection::Io::kClosed) return gone(c, "its connection closed without a goodbye");
-    if (io == Connection::Io::kFailed) return gone(c, c.io_error);
+    if (io == Connection::Io::kFailed) return gone(c, "its connection broke: " + c.io_error);
   } else if ((events & (EPOLLHUP | EPOLLERR)) != 0) {
     return gone(c, "its connection broke");
   }
@@ -183,7 +183,7 @@ void TcpMeeting::work(Connection& c) {
 
 void TcpMeeting::settle(Connection& c) {
   if (c.state == Connection::State::kClosed) return;
-  if (c.flush() == Connection::Io::kFailed) return gone(c, c.io_error);
+  if (c.flush() == Connection::Io::kFailed) return gone(c, "its connection broke: " + c.io_error);
   if (c.state == Connection::State::kLeaving && !c.has_output()) {
     shutdown(c.fd.get(), SHUT_WR);
     return close(c);
