@@ -121,7 +121,8 @@ void reduce_as(std::byte* target, std::span<const std::byte* const> sources, siz
   for (size_t i = 0; i < count; ++i) {
     auto value = Access::get(sources[0], i, dtype);
     for (size_t k = 1; k < sources.size(); ++k) value = combine(value, Access::get(sources[k], i, dtype), op);
-    if (op == ReduceOp::kAverage) value /= static_cast<decltype(value)>(sources.size());
+    if (op == ReduceOp::kAverage)
+      value = static_cast<decltype(value)>(value / static_cast<decltype(value)>(sources.size()));
     Access::put(target, i, value, dtype);
   }
 }

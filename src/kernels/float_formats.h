@@ -4,7 +4,8 @@
 //   bf16            the upper half of an f32.
 //   f8e4m3          the OCP "fn" shape: no infinities, largest finite value 448, S.1111.111 is NaN. What rounds beyond
 //                   448 becomes NaN, infinities included; it does not saturate. (The tie 464 goes to 448.)
-// NaN stays NaN with its sign and as much of its payload as fits, and becomes quiet, as the F16C instructions do.
+// NaN stays NaN with its sign and as much of its payload as fits, and becomes quiet, as the F16C instructions do; or
+// every NaN that results becomes the canonical one (NanRule).
 // U is uint32_t, or a vector of them: then each lane is one number. Patterns stand in the low bits of U.
 #pragma once
 #include <cstdint>
@@ -56,7 +57,7 @@ SHARDCOMM_LANES constexpr auto is_nan(U bits) {
   return value != value;
 }
 
-// What a NaN becomes on its way into a small format.
+// What NaN results from_f32 gives.
 enum class NanRule : uint8_t { kKeep, kCanonical };
 
 inline constexpr uint32_t kF32Infinity = 0x7f800000;
@@ -111,11 +112,22 @@ struct SmallFloat {
                         kAnchor;
     const U number = sign | (less(magnitude, kSmallestNormal) ? subnormal : normal);
     if constexpr (kNanRule == NanRule::kCanonical) {
-      return is_nan(bits) ? splat<U>(kNan) : number;
+      return becomes_nan(bits, rounded) ? splat<U>(kNan) : number;
     } else {
       const U payload = kHasInfinities ? (magnitude >> kShift) & kMagnitude & ~kInfinity : splat<U>(kNan);
       const U nan = payload | (kInfinity | (1u << (kMantissaBits - 1)));
       return is_nan(bits) ? sign | nan : number;
+    }
+  }
+
+ private:
+  // Without infinities, what is too large rounds to NaN just as NaNs do.
+  template <class U>
+  SHARDCOMM_LANES static constexpr auto becomes_nan(U bits, U rounded) {
+    if constexpr (kHasInfinities) {
+      return is_nan(bits);
+    } else {
+      return greater(rounded, kNan - 1);
     }
   }
 };
