@@ -130,7 +130,7 @@ void add_all() {
     for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) add({dtype, ReduceOp::kSum, 2, bytes});
   }
   for (const size_t bytes : {16 * kKiB, 64 * kMiB}) {
-    for (const size_t sources : {3, 4, 8, 16}) {
+    for (const size_t sources : std::initializer_list<size_t>{3, 4, 8, 16}) {
       for (const DType dtype : {DType::kF32, DType::kBF16}) add({dtype, ReduceOp::kSum, sources, bytes});
     }
     for (int d = 0; d < kDTypeCount; ++d) {

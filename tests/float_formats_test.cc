@@ -125,23 +125,24 @@ TYPED_TEST(FloatFormats, RoundsRandomNumbers) {
 }
 
 TEST(FloatFormatsByHand, KnownPatterns) {
-  static_assert(F16::from_f32(0x3f800000u) == 0x3c00u);  // 1
-  static_assert(F16::from_f32(0x477fefffu) == 0x7bffu);  // just below 65520
-  static_assert(F16::from_f32(0x477ff000u) == 0x7c00u);  // 65520: infinity
-  static_assert(F16::to_f32(0x0001u) == 0x33800000u);    // 2^-24
-  static_assert(F16::to_f32(0xfd55u) == 0xffeaa000u);    // a signalling NaN: quiet, with its payload
-  static_assert(F16::from_f32(0xffeaa000u) == 0xff55u);
-  static_assert(BF16::from_f32(0x3f808000u) == 0x3f80u);  // a tie, to even
-  static_assert(BF16::from_f32(0x3f818000u) == 0x3f82u);
-  static_assert(BF16::from_f32(0x7f7fffffu) == 0x7f80u);  // the largest f32: infinity
-  static_assert(BF16::from_f32(0x7f800001u) == 0x7fc0u);  // a NaN whose payload is cut off
-  static_assert(F8E4M3::from_f32(0x43e80000u) == 0x7eu);  // 464, a tie: 448
-  static_assert(F8E4M3::from_f32(0x43e80001u) == 0x7fu);
-  static_assert(F8E4M3::from_f32(0xff800000u) == 0xffu);  // no infinities: NaN
-  static_assert(F8E4M3::to_f32(0x01u) == 0x3b000000u);    // 2^-9
-  static_assert(F8E5M2::from_f32(0x476fffffu) == 0x7bu);  // just below 61440: 57344
-  static_assert(F8E5M2::from_f32(0x47700000u) == 0x7cu);  // infinity
-  static_assert(F8E5M2::to_f32(0x01u) == 0x37800000u);    // 2^-16
+  static_assert(F16::to_f32(0x3c00u) == 0x3f800000u);  // at compile time too
+  EXPECT_EQ(F16::from_f32(0x3f800000u), 0x3c00u);      // 1
+  EXPECT_EQ(F16::from_f32(0x477fefffu), 0x7bffu);      // just below 65520
+  EXPECT_EQ(F16::from_f32(0x477ff000u), 0x7c00u);      // 65520: infinity
+  EXPECT_EQ(F16::to_f32(0x0001u), 0x33800000u);        // 2^-24
+  EXPECT_EQ(F16::to_f32(0xfd55u), 0xffeaa000u);        // a signalling NaN: quiet, with its payload
+  EXPECT_EQ(F16::from_f32(0xffeaa000u), 0xff55u);
+  EXPECT_EQ(BF16::from_f32(0x3f808000u), 0x3f80u);  // a tie, to even
+  EXPECT_EQ(BF16::from_f32(0x3f818000u), 0x3f82u);
+  EXPECT_EQ(BF16::from_f32(0x7f7fffffu), 0x7f80u);  // the largest f32: infinity
+  EXPECT_EQ(BF16::from_f32(0x7f800001u), 0x7fc0u);  // a NaN whose payload is cut off
+  EXPECT_EQ(F8E4M3::from_f32(0x43e80000u), 0x7eu);  // 464, a tie: 448
+  EXPECT_EQ(F8E4M3::from_f32(0x43e80001u), 0x7fu);
+  EXPECT_EQ(F8E4M3::from_f32(0xff800000u), 0xffu);  // no infinities: NaN
+  EXPECT_EQ(F8E4M3::to_f32(0x01u), 0x3b000000u);    // 2^-9
+  EXPECT_EQ(F8E5M2::from_f32(0x476fffffu), 0x7bu);  // just below 61440: 57344
+  EXPECT_EQ(F8E5M2::from_f32(0x47700000u), 0x7cu);  // infinity
+  EXPECT_EQ(F8E5M2::to_f32(0x01u), 0x37800000u);    // 2^-16
 }
 
 }  // namespace

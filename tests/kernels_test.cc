@@ -18,6 +18,7 @@ namespace {
 
 constexpr size_t kGuardBytes = 64;
 constexpr std::byte kGuard{0xa5};
+using Sizes = std::initializer_list<size_t>;
 constexpr size_t kNever = std::numeric_limits<size_t>::max();
 
 // Guard bytes, `bytes` of poison at `offset` past a 64-byte boundary, guard bytes.
@@ -210,8 +211,8 @@ TEST_P(ReduceKernels, EveryOpCountAndAlignment) {
   const size_t size = size_of(GetParam());
   Sources inputs(GetParam(), 17, 4099 + 16);
   for_each_op([&](ReduceOp op) {
-    for (const size_t sources : {1, 2, 3, 4, 5, 8, 17}) {
-      for (const size_t count : {0, 1, 3, 17, 31, 32, 33, 1000, 4099}) {
+    for (const size_t sources : Sizes{1, 2, 3, 4, 5, 8, 17}) {
+      for (const size_t count : Sizes{0, 1, 3, 17, 31, 32, 33, 1000, 4099}) {
         for (size_t offset = 0; offset < 16; offset += size) {
           if (count >= 1000 && offset > size && offset + size < 16) continue;  // quick: the ends of the range
           ASSERT_NO_FATAL_FAILURE(
@@ -227,9 +228,9 @@ TEST_P(ReduceKernels, InPlace) {
   const size_t size = size_of(GetParam());
   Sources inputs(GetParam(), 17, 3000);
   for_each_op([&](ReduceOp op) {
-    for (const size_t sources : {1, 2, 3, 8, 9, 17}) {
+    for (const size_t sources : Sizes{1, 2, 3, 8, 9, 17}) {
       for (const size_t place : {size_t{0}, sources / 2, sources - 1}) {
-        for (const size_t count : {1, 33, 2600}) {
+        for (const size_t count : Sizes{1, 33, 2600}) {
           ASSERT_NO_FATAL_FAILURE(check_in_place({GetParam(), op, inputs.pointers(sources, 3), count, size}, place));
         }
       }
@@ -242,7 +243,7 @@ TEST_P(ReduceKernels, InPlace) {
 TEST_P(ReduceKernels, ManySources) {
   Sources inputs(GetParam(), 64, 9017);
   for_each_op([&](ReduceOp op) {
-    for (const size_t sources : {9, 16, 25, 64}) {
+    for (const size_t sources : Sizes{9, 16, 25, 64}) {
       ASSERT_NO_FATAL_FAILURE(check_case({GetParam(), op, inputs.pointers(sources, sources), 9001, 0}));
     }
   });
@@ -342,10 +343,9 @@ TEST(Kernels, RunOnHostStreamsAndRefuseCudaStreams) {
 TEST(Kernels, CopyAtEveryAlignment) {
   std::vector<std::byte> source((size_t{14} << 20) + 64);
   testing::fill_elements(source.data(), testing::test_seed(), 0, 0, source.size() / 8, DType::kU64);
-  for (const size_t bytes : {size_t{0}, size_t{1}, size_t{17}, size_t{63}, size_t{64}, size_t{65}, size_t{200},
-                             size_t{4099}, size_t{1} << 16, (size_t{14} << 20) + 5}) {
-    for (const size_t to : {0, 1, 2, 7, 8, 15, 33, 63}) {
-      for (const size_t from : {0, 1, 4, 13}) {
+  for (const size_t bytes : Sizes{0, 1, 17, 63, 64, 65, 200, 4099, 1 << 16, (14 << 20) + 5}) {
+    for (const size_t to : Sizes{0, 1, 2, 7, 8, 15, 33, 63}) {
+      for (const size_t from : Sizes{0, 1, 4, 13}) {
         if (bytes > 100'000 && to + from != 15 && to + from != 1) continue;
         Guarded target(bytes, to);
         on_every_path([&] {
