@@ -13,6 +13,14 @@ StreamSpan StreamSpan::begin(StreamRef stream) {
   return span;
 }
 
+Status StreamSpan::mark(StreamRef stream, Lane lane, const Context& context, std::string_view name, size_t bytes) {
+  if (!trace_enabled()) return {};
+  return stream.enqueue([lane, rank = context.comm.rank(), name = std::string(name), bytes] {
+    const int64_t now = trace_now_ns();
+    trace_record({name, lane, rank, now, now, bytes});
+  });
+}
+
 Status StreamSpan::end(StreamRef stream, Lane lane, const Context& context, std::string_view name, size_t bytes) {
   if (begin_ns_ == nullptr) return {};
   return stream.enqueue(

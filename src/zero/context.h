@@ -23,6 +23,9 @@ struct Context {
 // Times what a stream runs between two points. Does nothing, and allocates nothing, while no trace is recorded.
 class StreamSpan {
  public:
+  // A point in time, as a span of no length.
+  static Status mark(StreamRef stream, Lane lane, const Context& context, std::string_view name, size_t bytes);
+
   StreamSpan() = default;
   static StreamSpan begin(StreamRef stream);
   // Records, once the stream gets here. `name` is copied.

@@ -39,7 +39,7 @@ ZeroEngine::Impl::~Impl() {
 
 Status ZeroEngine::Impl::allocate() {
   const zero::DryRun plan = zero::dry_run(layout, options);
-  auto made_values = zero::Values::create(context, options.stage == 3 ? plan.gathered_capacity : 0);
+  auto made_values = zero::Values::create(context, schedule.gathered_capacity());
   SHARDCOMM_TRY(zero::agree(comm, made_values.status()));
   values = std::move(made_values).value();
   auto made_gradients = zero::Gradients::create(context, plan.gradient_capacity);
@@ -106,10 +106,13 @@ Status ZeroEngine::Impl::carry_out(std::span<const zero::Action> actions, Stream
     Status done;
     std::string_view doing;
     switch (kind) {
-      case Kind::kGather: doing = "gathering", done = values->gather(unit); break;
+      case Kind::kGather: doing = "gathering", done = values->gather(unit, schedule.gathered_offset(unit)); break;
       case Kind::kJoin: doing = "gathering", done = values->join(unit, compute); break;
       case Kind::kFree:
-        doing = "freeing", done = values->free(unit, std::exchange(runs[unit].last_use, std::nullopt));
+        doing = "freeing";
+        done = zero::StreamSpan::mark(compute, Lane::kFree, context, layout.units[unit].name,
+                                      layout.units[unit].value_bytes);
+        if (done.ok()) done = values->free(unit, std::exchange(runs[unit].last_use, std::nullopt));
         break;
       case Kind::kOpen: doing = "opening gradients of", done = gradients->open(unit, compute); break;
       case Kind::kReduce: doing = "reducing gradients of", done = gradients->reduce(unit, compute); break;

@@ -39,8 +39,8 @@ Gradients::Gradients(const Context& context, Window window, Buffer sums)
       window_(std::move(window)),
       sums_(std::move(sums)),
       offsets_(trainable_offsets(context.layout)),
-      pool_(window_.data(), context.options.stage >= 2 ? window_.size_bytes() : 0, Purpose::kUnreduced, context.account,
-            grow_windows(context)),
+      arena_(context.options.stage >= 2 ? window_.size_bytes() : 0),
+      pool_(window_.data(), Purpose::kUnreduced, context.account, grow_windows(context)),
       units_(context.layout.units.size()) {
   if (context.options.stage >= 2) return;
   std::byte* base = window_.data();
@@ -66,7 +66,8 @@ Status Gradients::open(UnitId unit, StreamRef compute) {
   Unit& state = units_[unit];
   const size_t bytes = context_.layout.units[unit].gradient_bytes;
   if (context_.options.stage >= 2) {
-    SHARDCOMM_TRY_ASSIGN(state.borrowed, pool_.acquire(bytes, compute));
+    state.offset = arena_.allocate(bytes);
+    SHARDCOMM_TRY_ASSIGN(state.borrowed, pool_.acquire(state.offset, bytes, compute));
     return compute.enqueue([data = state.borrowed.data, bytes] { std::memset(data, 0, bytes); });
   }
   if (state.reduced) SHARDCOMM_TRY(compute.wait(*state.reduced));
@@ -164,16 +165,21 @@ Status Gradients::enqueue_sums(UnitId unit, bool straight) {
   return {};
 }
 
-Status Gradients::retire(UnitId unit) {
+void Gradients::give_back(UnitId unit, const std::optional<Event>& last_use) {
   Unit& state = units_[unit];
-  if (context_.options.stage >= 2) pool_.release(state.borrowed, state.reduced);
+  if (state.offset) arena_.release(*std::exchange(state.offset, std::nullopt));
+  pool_.release(state.borrowed, last_use);
+}
+
+Status Gradients::retire(UnitId unit) {
+  if (context_.options.stage >= 2) give_back(unit, units_[unit].reduced);
   return {};
 }
 
 Status Gradients::discard(UnitId unit, StreamRef compute) {
   if (context_.options.stage < 2) return {};
   SHARDCOMM_TRY_ASSIGN(const Event last_use, Event::record(compute));
-  pool_.release(units_[unit].borrowed, last_use);
+  give_back(unit, last_use);
   return {};
 }
 

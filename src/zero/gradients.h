@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "zero/arena.h"
 #include "zero/buffer.h"
 #include "zero/context.h"
 #include "zero/footprint.h"
@@ -38,6 +39,7 @@ class Gradients {
   struct Unit {
     std::byte* permanent = nullptr;  // stages 0 and 1
     Block borrowed;                  // stages 2 and 3
+    std::optional<size_t> offset;    // of it in the arena, if it lies there
     bool zeros = true;               // stages 0 and 1: nothing has been added to the permanent ones
     bool summed = false;             // the sums hold earlier micro-batches
     bool carried = false;            // carry_ does: the whole gradients are open in the place of the sums
@@ -45,6 +47,7 @@ class Gradients {
   };
   Gradients(const Context& context, Window window, Buffer sums);
 
+  void give_back(UnitId unit, const std::optional<Event>& last_use);
   Status carry_sums(UnitId unit, StreamRef compute);
   Status enqueue_collectives(UnitId unit, bool straight);
   Status enqueue_sums(UnitId unit, bool straight);
@@ -56,6 +59,7 @@ class Gradients {
   Buffer sums_;
   Buffer carry_;  // allocated when a second micro-batch is reduced in place
   const BucketOffsets offsets_;
+  Arena arena_;  // of borrowed whole gradients
   Pool pool_;
   std::vector<Unit> units_;
 };

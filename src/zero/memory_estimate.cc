@@ -13,22 +13,21 @@
 namespace shardcomm::zero {
 namespace {
 
-// Carries out actions on an account and two arenas.
+// Carries out actions on an account and an arena.
 class Rehearsal {
  public:
-  Rehearsal(const Layout& layout, const ZeroOptions& options, size_t gathered_capacity, size_t gradient_capacity)
+  Rehearsal(const Layout& layout, const ZeroOptions& options, size_t gradient_capacity)
       : layout_(layout),
         options_(options),
         schedule_(layout, options),
-        gathered_(gathered_capacity, layout.units.size()),
-        gradients_(gradient_capacity, layout.units.size()) {
+        arena_(gradient_capacity),
+        gradient_offsets_(layout.units.size()) {
     const Footprint fixed = footprint_of(layout);
     account_.add(Purpose::kParameters, fixed.values_bytes);
     account_.add(Purpose::kGradients, fixed.whole_gradient_bytes + fixed.sum_bytes);
     account_.add(Purpose::kOptimizer, fixed.master_bytes + fixed.moment_bytes);
   }
 
-  // Counts in `run`; sizes the arenas lacked are in gathered_lack and gradient_lack.
   void step(DryRun& run) {
     const auto units = static_cast<UnitId>(layout_.units.size());
     for (UnitId u = 0; u < units; ++u) use(u, Pass::kForward, run);
@@ -40,29 +39,23 @@ class Rehearsal {
     run.peak_bytes = account_.report().peak_bytes;
   }
 
-  size_t gathered_lack() const { return gathered_.lack; }
-  size_t gradient_lack() const { return gradients_.lack; }
-  size_t gathered_peak() const { return gathered_.peak; }
-  size_t gradient_peak() const { return gradients_.peak; }
+  // Of the first whole gradients that the arena had no room for; 0: it had room for all.
+  size_t lack_bytes() const { return lack_bytes_; }
+  size_t gradient_peak_bytes() const { return gradient_peak_bytes_; }
 
  private:
-  struct Pool {
-    Pool(size_t capacity, size_t units) : arena(capacity), offsets(units) {}
-    void allocate(UnitId unit, size_t bytes) {
-      used += bytes;
-      peak = std::max(peak, used);
-      offsets[unit] = arena.allocate(bytes);
-      if (!offsets[unit] && lack == 0) lack = bytes;
-    }
-    void release(UnitId unit, size_t bytes) {
-      used -= bytes;
-      if (offsets[unit]) arena.release(*offsets[unit]);
-      offsets[unit].reset();
-    }
-    Arena arena;
-    std::vector<std::optional<size_t>> offsets;
-    size_t used = 0, peak = 0, lack = 0;
-  };
+  void open_gradients(UnitId unit) {
+    const size_t bytes = layout_.units[unit].gradient_bytes;
+    account_.add(Purpose::kUnreduced, bytes);
+    gradient_peak_bytes_ = std::max(gradient_peak_bytes_, account_.report().unreduced_bytes);
+    gradient_offsets_[unit] = arena_.allocate(bytes);
+    if (!gradient_offsets_[unit] && lack_bytes_ == 0) lack_bytes_ = bytes;
+  }
+
+  void retire_gradients(UnitId unit) {
+    account_.remove(Purpose::kUnreduced, layout_.units[unit].gradient_bytes);
+    if (gradient_offsets_[unit]) arena_.release(*std::exchange(gradient_offsets_[unit], std::nullopt));
+  }
 
   static void expect(const Status& status) { SHARDCOMM_CHECK(status.ok(), "the declared order is a legal one"); }
 
@@ -81,19 +74,15 @@ class Rehearsal {
     for (const auto& [kind, unit] : actions) {
       const UnitLayout& layout = layout_.units[unit];
       if (kind == Kind::kGather) {
-        gathered_.allocate(unit, layout.value_bytes);
         account_.add(Purpose::kGathered, layout.value_bytes);
         ++run.gather_count;
         run.gather_bytes_sent += gather_bytes_sent(layout_, unit);
       } else if (kind == Kind::kFree) {
-        gathered_.release(unit, layout.value_bytes);
         account_.remove(Purpose::kGathered, layout.value_bytes);
       } else if (kind == Kind::kOpen && pooled) {
-        gradients_.allocate(unit, layout.gradient_bytes);
-        account_.add(Purpose::kUnreduced, layout.gradient_bytes);
+        open_gradients(unit);
       } else if (kind == Kind::kRetire && pooled) {
-        gradients_.release(unit, layout.gradient_bytes);
-        account_.remove(Purpose::kUnreduced, layout.gradient_bytes);
+        retire_gradients(unit);
       } else if (kind == Kind::kReduce) {
         run.reduce_bytes_sent += reduce_bytes_sent(layout_, unit);
       }
@@ -104,31 +93,28 @@ class Rehearsal {
   const ZeroOptions& options_;
   Schedule schedule_;
   MemoryAccount account_;
-  Pool gathered_;
-  Pool gradients_;
+  Arena arena_;
+  std::vector<std::optional<size_t>> gradient_offsets_;
+  size_t gradient_peak_bytes_ = 0;
+  size_t lack_bytes_ = 0;
 };
 
 }  // namespace
 
 DryRun dry_run(const Layout& layout, const ZeroOptions& options) {
-  constexpr size_t kEndless = std::numeric_limits<size_t>::max() / 2;
   DryRun run;
-  Rehearsal sizes(layout, options, kEndless, kEndless);
-  sizes.step(run);
-  size_t gathered = sizes.gathered_peak();
-  size_t gradient = sizes.gradient_peak();
+  Rehearsal endless(layout, options, std::numeric_limits<size_t>::max() / 2);
+  endless.step(run);
+  run.gradient_capacity = endless.gradient_peak_bytes();
   // Fragmentation may ask for more than the peak; a few rounds find how much. What is still lacking then has memory of
   // its own when it is needed.
   for (int round = 0; round < 16; ++round) {
     DryRun ignored;
-    Rehearsal attempt(layout, options, gathered, gradient);
+    Rehearsal attempt(layout, options, run.gradient_capacity);
     attempt.step(ignored);
-    if (attempt.gathered_lack() == 0 && attempt.gradient_lack() == 0) break;
-    gathered += attempt.gathered_lack();
-    gradient += attempt.gradient_lack();
+    if (attempt.lack_bytes() == 0) break;
+    run.gradient_capacity += attempt.lack_bytes();
   }
-  run.gathered_capacity = gathered;
-  run.gradient_capacity = gradient;
   return run;
 }
 

@@ -7,8 +7,7 @@ namespace shardcomm::zero {
 // One training step in the declared order, carried out on numbers.
 struct DryRun {
   size_t peak_bytes = 0;         // with AdamW
-  size_t gathered_capacity = 0;  // of the arena in which no gather of this step lacks room
-  size_t gradient_capacity = 0;  // the same for whole gradients (stages 2 and 3)
+  size_t gradient_capacity = 0;  // of an arena in which no whole gradients lack room (stages 2 and 3)
   size_t gather_count = 0;
   size_t gather_bytes_sent = 0;
   size_t reduce_bytes_sent = 0;

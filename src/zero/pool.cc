@@ -4,23 +4,24 @@
 
 namespace shardcomm::zero {
 
-Pool::Pool(std::byte* base, size_t capacity, Purpose purpose, MemoryAccount& account, Grow grow)
-    : base_(base), arena_(capacity), purpose_(purpose), account_(account), grow_(std::move(grow)) {}
+Pool::Pool(std::byte* base, Purpose purpose, MemoryAccount& account, Grow grow)
+    : base_(base), purpose_(purpose), account_(account), grow_(std::move(grow)) {}
 
 Pool::~Pool() {
-  account_.remove(purpose_, arena_.used_bytes());
+  account_.remove(purpose_, placed_bytes_);
   for (const ExtraBlock& extra : extra_) account_.remove(purpose_, extra.bytes);
 }
 
-bool Pool::in_arena(const std::byte* data) const noexcept {
-  return std::less_equal<>()(base_, data) && std::less<>()(data, base_ + arena_.capacity());
+bool Pool::is_extra(const std::byte* data) const noexcept {
+  return std::any_of(extra_.begin(), extra_.end(), [&](const ExtraBlock& extra) { return extra.memory.data == data; });
 }
 
-Result<Block> Pool::acquire(size_t bytes, StreamRef user) {
+Result<Block> Pool::acquire(std::optional<size_t> offset, size_t bytes, StreamRef user) {
   Block block;
-  if (const auto offset = arena_.allocate(bytes)) {
+  if (offset) {
     block = {base_ + *offset, bytes};
     account_.add(purpose_, bytes);
+    placed_bytes_ += bytes;
   } else {
     SHARDCOMM_TRY_ASSIGN(block, acquire_extra(bytes));
   }
@@ -55,11 +56,11 @@ Status Pool::wait_for_last_use(const Block& block, StreamRef user) {
 
 void Pool::release(Block& block, const std::optional<Event>& last_use) {
   if (last_use && !last_use->done()) freed_.push_back({block.data, block.data + block.bytes, *last_use});
-  if (in_arena(block.data)) {
-    account_.remove(purpose_, block.bytes);
-    arena_.release(static_cast<size_t>(block.data - base_));
-  } else {
+  if (is_extra(block.data)) {
     for (ExtraBlock& extra : extra_) extra.idle = extra.idle || extra.memory.data == block.data;
+  } else {
+    account_.remove(purpose_, block.bytes);
+    placed_bytes_ -= block.bytes;
   }
   block = {};
 }

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "shardcomm/stream.h"
-#include "zero/arena.h"
 #include "zero/memory_account.h"
 
 namespace shardcomm::zero {
@@ -26,15 +25,15 @@ class Pool {
   };
   using Grow = std::function<Result<Extra>(size_t bytes)>;
 
-  // Manages [base, base + capacity) and, where that does not suffice, what `grow` gives (kept for reuse until trim).
-  // Blocks in the arena are counted while they are out, extra memory as long as it exists.
-  Pool(std::byte* base, size_t capacity, Purpose purpose, MemoryAccount& account, Grow grow);
+  // Blocks lie from `base` on, where the caller places them; where he has no place for one, in what `grow` gives (kept
+  // for reuse until trim). Placed blocks are counted while they are out, extra memory as long as it exists.
+  Pool(std::byte* base, Purpose purpose, MemoryAccount& account, Grow grow);
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
   ~Pool();
 
   // What `user` enqueues from here on may use the block.
-  Result<Block> acquire(size_t bytes, StreamRef user);
+  Result<Block> acquire(std::optional<size_t> offset, size_t bytes, StreamRef user);
   void release(Block& block, const std::optional<Event>& last_use);
   // Returns idle extra memory. Only while nothing is in flight.
   void trim();
@@ -53,10 +52,10 @@ class Pool {
 
   Result<Block> acquire_extra(size_t bytes);
   Status wait_for_last_use(const Block& block, StreamRef user);
-  bool in_arena(const std::byte* data) const noexcept;
+  bool is_extra(const std::byte* data) const noexcept;
 
   std::byte* base_;
-  Arena arena_;
+  size_t placed_bytes_ = 0;
   Purpose purpose_;
   MemoryAccount& account_;
   Grow grow_;

@@ -14,20 +14,40 @@ bool contains(const std::vector<UnitId>& ids, UnitId id) { return std::find(ids.
 
 std::string_view text(Pass pass) { return pass == Pass::kForward ? "forward" : "backward"; }
 
+constexpr size_t kNever = std::numeric_limits<size_t>::max();
+
+size_t bytes_of(const Layout& layout, const std::vector<UnitId>& units) {
+  size_t bytes = 0;
+  for (const UnitId id : units) bytes += layout.units[id].value_bytes;
+  return bytes;
+}
+
 // What any two units need at once, tied ones with their owners: so that the next gather always fits beside the current.
 size_t two_largest_units(const Layout& layout) {
   size_t largest = 0;
   for (size_t i = 0; i < layout.units.size(); ++i) {
+    const std::vector<UnitId>& needs = layout.units[i].needs;
+    const size_t own = bytes_of(layout, needs);
     for (size_t j = i; j < layout.units.size(); ++j) {
-      size_t bytes = 0;
-      for (const UnitId id : layout.units[i].needs) bytes += layout.units[id].value_bytes;
-      for (const UnitId id : layout.units[j].needs) {
-        if (!contains(layout.units[i].needs, id)) bytes += layout.units[id].value_bytes;
-      }
+      size_t bytes = own;
+      for (const UnitId id : layout.units[j].needs) bytes += contains(needs, id) ? 0 : layout.units[id].value_bytes;
       largest = std::max(largest, bytes);
     }
   }
   return largest;
+}
+
+size_t limit_of(const Layout& layout, const ZeroOptions& options) {
+  if (!options.free_after_forward) return kNever;  // all units end up gathered anyway
+  return options.gathered_bytes_limit != 0 ? options.gathered_bytes_limit : two_largest_units(layout);
+}
+
+// A limit below what one unit needs cannot be kept.
+size_t arena_capacity(const Layout& layout, const ZeroOptions& options) {
+  if (options.stage < 3) return 0;
+  size_t largest = 0;
+  for (const UnitLayout& unit : layout.units) largest = std::max(largest, bytes_of(layout, unit.needs));
+  return std::min(layout.total(&UnitLayout::value_bytes), std::max(limit_of(layout, options), largest));
 }
 
 }  // namespace
@@ -36,11 +56,10 @@ Schedule::Schedule(const Layout& layout, const ZeroOptions& options)
     : layout_(layout),
       options_(options),
       gathers_(options.stage == 3),
+      limit_bytes_(limit_of(layout, options)),
+      arena_(arena_capacity(layout, options)),
       states_(layout.units.size()),
       order_(layout.units.size()) {
-  limit_bytes_ = options.gathered_bytes_limit != 0 ? options.gathered_bytes_limit : two_largest_units(layout);
-  if (!options.free_after_forward)
-    limit_bytes_ = std::numeric_limits<size_t>::max();  // all units end up gathered anyway
   for (const UnitLayout& unit : layout.units) {
     for (const UnitId owner : unit.contributes) ++states_[owner].gradient_uses;
   }
@@ -61,9 +80,11 @@ Status Schedule::before(UnitId unit, Pass pass, std::vector<Action>& actions) {
   const UnitLayout& layout = layout_.units[unit];
   for (const UnitId id : layout.needs) ++states_[id].users;
   if (gathers_) {
-    make_room(unit, actions);
-    for (const UnitId id : layout.needs) gather(id, actions);
-    prefetch(actions);
+    gather_needs(unit, actions);
+    for (size_t i = 0; i < static_cast<size_t>(options_.prefetch_units); ++i) {
+      const auto use = order_.ahead(i);
+      if (!use || !gather_ahead(use->unit, actions)) break;
+    }
   }
   for (const UnitId id : layout.needs) actions.push_back({Kind::kJoin, id});
   if (pass == Pass::kBackward) {
@@ -151,64 +172,103 @@ size_t Schedule::missing_bytes(UnitId unit) const {
   return bytes;
 }
 
-// Within the window that prefetch looks at.
-bool Schedule::needed_soon(UnitId unit) const {
-  for (size_t i = 0; i <= static_cast<size_t>(options_.prefetch_units); ++i) {
+bool Schedule::fits_limit(size_t more_bytes) const noexcept {
+  return gathered_bytes_ <= limit_bytes_ && more_bytes <= limit_bytes_ - gathered_bytes_;
+}
+
+// How many uses from now; kNever when none is expected.
+size_t Schedule::next_use(UnitId unit) const {
+  for (size_t i = 0;; ++i) {
     const auto use = order_.ahead(i);
-    if (!use) return false;
-    if (contains(layout_.units[use->unit].needs, unit)) return true;
+    if (!use) return kNever;
+    if (contains(layout_.units[use->unit].needs, unit)) return i;
   }
-  return false;
 }
 
 // Freeing what the next use gathers again would be a gather for nothing: the last unit of forward is the first of
-// backward.
+// backward. The same goes for what prefetch would gather again at once, if it leaves room for all that is needed
+// before.
 bool Schedule::keep_after(UnitId unit) const {
-  if (!options_.free_after_forward) {
-    for (size_t i = 0;; ++i) {
-      const auto use = order_.ahead(i);
-      if (!use) return false;
-      if (contains(layout_.units[use->unit].needs, unit)) return true;
+  const size_t next = next_use(unit);
+  if (next == kNever) return false;
+  if (!options_.free_after_forward || next == 0) return true;
+  if (next > static_cast<size_t>(options_.prefetch_units)) return false;
+  std::vector<UnitId> sooner;
+  for (size_t i = 0; i < next; ++i) {
+    for (const UnitId id : layout_.units[order_.ahead(i)->unit].needs) {
+      if (!states_[id].gathered && !contains(sooner, id)) sooner.push_back(id);
     }
   }
-  const auto next = order_.ahead(0);
-  if (!next) return false;
-  if (contains(layout_.units[next->unit].needs, unit)) return true;
-  return needed_soon(unit) && gathered_bytes_ + missing_bytes(next->unit) <= limit_bytes_;
+  return fits_limit(bytes_of(layout_, sooner));
 }
 
-void Schedule::gather(UnitId unit, std::vector<Action>& actions) {
-  if (states_[unit].gathered) return;
+// Where all units stay gathered, each has its own place.
+std::optional<size_t> Schedule::place(UnitId unit) {
+  if (options_.free_after_forward) return arena_.allocate(layout_.units[unit].value_bytes);
+  size_t offset = 0;
+  for (UnitId id = 0; id < unit; ++id) offset += layout_.units[id].value_bytes;
+  return offset;
+}
+
+void Schedule::gather(UnitId unit, std::optional<size_t> offset, std::vector<Action>& actions) {
   states_[unit].gathered = true;
+  states_[unit].offset = offset;
   gathered_bytes_ += layout_.units[unit].value_bytes;
   actions.push_back({Kind::kGather, unit});
 }
 
-void Schedule::free(UnitId unit, std::vector<Action>& actions) {
-  states_[unit].gathered = false;
-  gathered_bytes_ -= layout_.units[unit].value_bytes;
-  actions.push_back({Kind::kFree, unit});
+// What was gathered for uses that did not come, or come later, gives way.
+void Schedule::gather_needs(UnitId unit, std::vector<Action>& actions) {
+  const size_t missing = missing_bytes(unit);
+  while (missing > 0 && !fits_limit(missing) && evict_one(actions)) continue;
+  for (const UnitId id : layout_.units[unit].needs) {
+    if (states_[id].gathered) continue;
+    auto offset = place(id);
+    while (!offset && evict_one(actions)) offset = place(id);
+    gather(id, offset, actions);
+  }
 }
 
-// What was gathered for an order that did not come must not push the memory beyond the limit.
-void Schedule::make_room(UnitId unit, std::vector<Action>& actions) {
-  for (const bool even_soon : {false, true}) {
-    for (UnitId id = 0; id < states_.size(); ++id) {
-      if (missing_bytes(unit) == 0 || missing_bytes(unit) <= limit_bytes_ - std::min(limit_bytes_, gathered_bytes_))
-        return;
-      if (states_[id].gathered && states_[id].users == 0 && (even_soon || !needed_soon(id))) free(id, actions);
+// All that the unit needs, or nothing (false).
+bool Schedule::gather_ahead(UnitId unit, std::vector<Action>& actions) {
+  if (!fits_limit(missing_bytes(unit))) return false;
+  std::vector<std::pair<UnitId, size_t>> places;
+  for (const UnitId id : layout_.units[unit].needs) {
+    if (states_[id].gathered) continue;
+    const auto offset = place(id);
+    if (!offset) {
+      for (const auto& [unused, taken] : places) arena_.release(taken);
+      return false;
+    }
+    places.emplace_back(id, *offset);
+  }
+  for (const auto& [id, offset] : places) gather(id, offset, actions);
+  return true;
+}
+
+// Frees the gathered unit that nobody uses and that is needed last; false when there is none.
+bool Schedule::evict_one(std::vector<Action>& actions) {
+  std::optional<UnitId> victim;
+  size_t victim_use = 0;
+  for (UnitId id = 0; id < states_.size(); ++id) {
+    if (!states_[id].gathered || states_[id].users > 0) continue;
+    const size_t use = next_use(id);
+    if (!victim || use > victim_use) {
+      victim = id;
+      victim_use = use;
     }
   }
+  if (victim) free(*victim, actions);
+  return victim.has_value();
 }
 
-void Schedule::prefetch(std::vector<Action>& actions) {
-  for (size_t i = 0; i < static_cast<size_t>(options_.prefetch_units); ++i) {
-    const auto use = order_.ahead(i);
-    if (!use) return;
-    const size_t missing = missing_bytes(use->unit);
-    if (missing > limit_bytes_ - std::min(limit_bytes_, gathered_bytes_)) return;
-    for (const UnitId id : layout_.units[use->unit].needs) gather(id, actions);
-  }
+void Schedule::free(UnitId unit, std::vector<Action>& actions) {
+  State& state = states_[unit];
+  if (options_.free_after_forward && state.offset) arena_.release(*state.offset);
+  state.gathered = false;
+  state.offset.reset();
+  gathered_bytes_ -= layout_.units[unit].value_bytes;
+  actions.push_back({Kind::kFree, unit});
 }
 
 // One reduction may be behind the unit that computes; older ones have had that unit's time.

@@ -2,10 +2,12 @@
 // carries the actions out; the estimate counts them. See README.md for the picture.
 #pragma once
 #include <deque>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "shardcomm/zero.h"
+#include "zero/arena.h"
 #include "zero/unit.h"
 #include "zero/unit_order.h"
 
@@ -40,19 +42,22 @@ class Schedule {
   // Frees what is gathered ahead of its use, because the values are about to change.
   void drop_gathered(std::vector<Action>& actions);
 
-  bool is_open(UnitId unit) const noexcept { return unit < states_.size() && states_[unit].entered; }
   bool is_gathered(UnitId unit) const noexcept { return states_[unit].gathered; }
+  // Where a gathered unit's values are to lie in memory of gathered_capacity() bytes; nothing: that memory has no room,
+  // which only nested units can bring about.
+  std::optional<size_t> gathered_offset(UnitId unit) const noexcept { return states_[unit].offset; }
+  size_t gathered_capacity() const noexcept { return arena_.capacity(); }
   // "" when no unit is between before() and after(), else its name.
   std::string open_unit() const;
   // "" when no unit holds whole gradients that were never reduced, else its name.
   std::string unreduced_unit() const;
-  size_t gathered_limit_bytes() const noexcept { return limit_bytes_; }
 
  private:
   struct State {
     bool entered = false;  // between before() and after()
     Pass pass = Pass::kForward;
-    bool gathered = false;       // or its gather is on the way
+    bool gathered = false;  // or its gather is on the way
+    std::optional<size_t> offset;
     int users = 0;               // entered units that read its values
     bool gradient = false;       // whole gradients are open
     int gradient_uses_left = 0;  // in this backward pass, before they are complete
@@ -60,12 +65,15 @@ class Schedule {
   };
 
   size_t missing_bytes(UnitId unit) const;
-  bool needed_soon(UnitId unit) const;
+  bool fits_limit(size_t more_bytes) const noexcept;
+  size_t next_use(UnitId unit) const;
   bool keep_after(UnitId unit) const;
-  void gather(UnitId unit, std::vector<Action>& actions);
+  std::optional<size_t> place(UnitId unit);
+  void gather(UnitId unit, std::optional<size_t> offset, std::vector<Action>& actions);
+  void gather_needs(UnitId unit, std::vector<Action>& actions);
+  bool gather_ahead(UnitId unit, std::vector<Action>& actions);
+  bool evict_one(std::vector<Action>& actions);
   void free(UnitId unit, std::vector<Action>& actions);
-  void make_room(UnitId unit, std::vector<Action>& actions);
-  void prefetch(std::vector<Action>& actions);
   void open_gradients(UnitId unit, std::vector<Action>& actions);
   void reduce(UnitId unit, std::vector<Action>& actions);
   void retire_down_to(size_t in_flight, std::vector<Action>& actions);
@@ -75,6 +83,7 @@ class Schedule {
   const bool gathers_;      // stage 3
   size_t limit_bytes_ = 0;  // of gathered values, for prefetch
   size_t gathered_bytes_ = 0;
+  Arena arena_;  // of gathered values
   std::vector<State> states_;
   std::deque<UnitId> in_flight_;  // reduced but not retired, oldest first
   UnitOrder order_;

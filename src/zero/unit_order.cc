@@ -16,7 +16,7 @@ std::vector<Use> with_reversed_backward(std::vector<Use> forward) {
 
 }  // namespace
 
-UnitOrder::UnitOrder(size_t unit_count) {
+UnitOrder::UnitOrder(size_t unit_count) : recorded_limit_(64 * (unit_count + 1)) {
   std::vector<Use> forward;
   for (size_t i = 0; i < unit_count; ++i) forward.push_back({static_cast<UnitId>(i), Pass::kForward});
   expected_ = with_reversed_backward(std::move(forward));
@@ -34,10 +34,8 @@ void UnitOrder::enter(Use use) {
       if (found == here) found = expected_.end();
     }
     cursor_ = found == expected_.end() ? expected_.size() : static_cast<size_t>(found - begin) + 1;
-    // Back at the first use without finish(): another evaluation pass. What it recorded so far would grow for ever.
-    if (cursor_ == 1 && !has_backward(recorded_)) recorded_.clear();
   }
-  recorded_.push_back(use);
+  if (recorded_.size() < recorded_limit_) recorded_.push_back(use);
 }
 
 std::optional<Use> UnitOrder::ahead(size_t distance) const {
@@ -46,7 +44,9 @@ std::optional<Use> UnitOrder::ahead(size_t distance) const {
 }
 
 void UnitOrder::finish() {
-  if (has_backward(recorded_)) {
+  if (recorded_.size() == recorded_limit_) {
+    // Cut off: it says nothing about where it ends.
+  } else if (has_backward(recorded_)) {
     expected_ = std::move(recorded_);
   } else if (!std::equal(recorded_.begin(), recorded_.end(), expected_.begin(),
                          expected_.begin() + static_cast<ptrdiff_t>(std::min(recorded_.size(), expected_.size())))) {

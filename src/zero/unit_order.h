@@ -29,7 +29,8 @@ class UnitOrder {
  private:
   std::vector<Use> expected_;
   std::vector<Use> recorded_;
-  size_t cursor_ = 0;  // of the next expected use
+  const size_t recorded_limit_;  // passes without finish() are not recorded for ever
+  size_t cursor_ = 0;            // of the next expected use
 };
 
 }  // namespace shardcomm::zero

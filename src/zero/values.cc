@@ -21,7 +21,7 @@ Values::Values(const Context& context, Window window, Buffer memory)
     : context_(context),
       window_(std::move(window)),
       memory_(std::move(memory)),
-      pool_(memory_.data(), memory_.size_bytes(), Purpose::kGathered, context.account, more_memory),
+      pool_(memory_.data(), Purpose::kGathered, context.account, more_memory),
       units_(context.layout.units.size()) {
   std::byte* base = window_.data();
   for (size_t u = 0; u < units_.size(); ++u) {
@@ -39,10 +39,10 @@ Result<std::unique_ptr<Values>> Values::create(const Context& context, size_t ga
   return std::unique_ptr<Values>(new Values(context, std::move(window), std::move(memory)));
 }
 
-Status Values::gather(UnitId unit) {
+Status Values::gather(UnitId unit, std::optional<size_t> offset) {
   const UnitLayout& layout = context_.layout.units[unit];
   Unit& state = units_[unit];
-  SHARDCOMM_TRY_ASSIGN(state.gathered, pool_.acquire(layout.value_bytes, context_.stream));
+  SHARDCOMM_TRY_ASSIGN(state.gathered, pool_.acquire(offset, layout.value_bytes, context_.stream));
   std::vector<GatherItem> items;
   for (const UnitBucket& bucket : layout.buckets) {
     items.push_back({shard(unit, bucket), whole(unit, bucket), bucket.shard_count, bucket.dtype});

@@ -14,11 +14,11 @@ namespace shardcomm::zero {
 // Thread rule: that of the engine.
 class Values {
  public:
-  // Collective. gathered_capacity: bytes of the pool before it grows.
+  // Collective. gathered_capacity: bytes in which the schedule places gathered units.
   static Result<std::unique_ptr<Values>> create(const Context& context, size_t gathered_capacity);
 
   // Stage 3. `last_use`: of the whole values by the compute stream, if it used them.
-  Status gather(UnitId unit);
+  Status gather(UnitId unit, std::optional<size_t> offset);
   Status free(UnitId unit, const std::optional<Event>& last_use);
   // Stages 1 and 2: gives the peers this rank's new values and takes theirs.
   Status publish(UnitId unit);
