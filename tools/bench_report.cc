@@ -2,12 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
 #include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "tools/values.h"
+#include "tools/trainer/output.h"
 
 namespace shardcomm::tools {
 namespace {
@@ -59,11 +57,7 @@ Status write_json(const BenchReport& report, const std::string& path) {
                                       {"seed", spec.seed},
                                       {"transports", spec.transports.empty() ? "environment" : spec.transports},
                                       {"results", rows}};
-  std::ofstream file(path, std::ios::trunc);
-  file << all.dump(2) << "\n";
-  file.flush();
-  if (!file) return Status::native(Origin::kErrno, errno, fmt::format("write '{}'", path));
-  return {};
+  return trainer::write_file(path, all.dump(2) + "\n");
 }
 
 }  // namespace shardcomm::tools

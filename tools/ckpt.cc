@@ -8,12 +8,11 @@
 #include "shardcomm/checkpoint.h"
 #include "tools/checkpoint_path.h"
 #include "tools/command.h"
-#include "tools/values.h"
 
 namespace shardcomm::tools {
 namespace {
 
-struct Flags {
+struct Request {
   std::string path;
   bool json = false;
 };
@@ -41,32 +40,32 @@ void print_json(const std::string& path, const CheckpointInfo& info) {
   fmt::print("{}\n", all.dump(2));
 }
 
-std::shared_ptr<Flags> add_path(CLI::App& app) {
-  auto flags = std::make_shared<Flags>();
-  app.add_option("path", flags->path, "A step directory, or a directory of them: then the newest complete one")
-      ->required();
-  return flags;
+std::shared_ptr<Request> add_path(Flags& flags) {
+  auto request = std::make_shared<Request>();
+  flags.text("path", request->path, "A step directory, or a directory of them: then the newest complete one", "PATH")
+      .required();
+  return request;
 }
 
 }  // namespace
 
 Subcommand add_checkpoint_inspect(CLI::App& app) {
-  CLI::App* inspect = app.add_subcommand("inspect", "Show the step, the files and the tensors of a checkpoint.");
-  const auto flags = add_path(*inspect);
-  inspect->add_flag("--json", flags->json, "As one JSON object");
-  return {inspect, [flags](const Invocation&) -> Result<int> {
-            SHARDCOMM_TRY_ASSIGN(const std::string path, checkpoint_path(flags->path));
+  Flags flags = add_subcommand(app, "inspect", "Show the step, the files and the tensors of a checkpoint.");
+  const auto request = add_path(flags);
+  flags.toggle("--json", request->json, "As one JSON object");
+  return {flags.app(), [request](const Invocation&) -> Result<int> {
+            SHARDCOMM_TRY_ASSIGN(const std::string path, checkpoint_path(request->path));
             SHARDCOMM_TRY_ASSIGN(const CheckpointInfo info, inspect_checkpoint(path));
-            flags->json ? print_json(path, info) : print_text(path, info);
+            request->json ? print_json(path, info) : print_text(path, info);
             return 0;
           }};
 }
 
 Subcommand add_checkpoint_verify(CLI::App& app) {
-  CLI::App* verify = app.add_subcommand("verify", "Read every byte of a checkpoint and compare the checksums.");
-  const auto flags = add_path(*verify);
-  return {verify, [flags](const Invocation&) -> Result<int> {
-            SHARDCOMM_TRY_ASSIGN(const std::string path, checkpoint_path(flags->path));
+  Flags flags = add_subcommand(app, "verify", "Read every byte of a checkpoint and compare the checksums.");
+  const auto request = add_path(flags);
+  return {flags.app(), [request](const Invocation&) -> Result<int> {
+            SHARDCOMM_TRY_ASSIGN(const std::string path, checkpoint_path(request->path));
             SHARDCOMM_TRY(verify_checkpoint(path));
             SHARDCOMM_TRY_ASSIGN(const CheckpointInfo info, inspect_checkpoint(path));
             fmt::print("{}: ok, step {}, {} tensors, {} bytes in {} files\n", path, info.step, info.tensors.size(),

@@ -1,13 +1,14 @@
 // What main.cc and the subcommands agree on. A subcommand adds its flags to an app when the command line is about to be
 // read, and acts after it was.
 #pragma once
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "shardcomm/status.h"
+#include "tools/flags.h"
 
 namespace shardcomm::tools {
 

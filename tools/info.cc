@@ -7,9 +7,9 @@
 
 #include "shardcomm/c.h"
 #include "shardcomm/communicator.h"
+#include "tools/bytes.h"
 #include "tools/command.h"
 #include "tools/machine.h"
-#include "tools/values.h"
 
 namespace shardcomm::tools {
 namespace {
@@ -94,10 +94,10 @@ void print_json(const Facts& facts) {
 }  // namespace
 
 Subcommand add_info(CLI::App& app) {
-  CLI::App* info = app.add_subcommand("info", "What this machine and this build offer.");
+  Flags flags = add_subcommand(app, "info", "What this machine and this build offer.");
   auto json = std::make_shared<bool>(false);
-  info->add_flag("--json", *json, "As one JSON object");
-  return {info, [json](const Invocation&) -> Result<int> {
+  flags.toggle("--json", *json, "As one JSON object");
+  return {flags.app(), [json](const Invocation&) -> Result<int> {
             SHARDCOMM_TRY_ASSIGN(const Facts facts, gather_facts());
             *json ? print_json(facts) : print_text(facts);
             return 0;

@@ -7,6 +7,8 @@
 
 namespace shardcomm::tools {
 
+constexpr int kMostRanks = 4096;
+
 struct LaunchSpec {
   int ranks = 1;
   int threads_per_rank = 0;          // for OMP_NUM_THREADS; 0: what is set already, or the cores divided by the ranks
