@@ -352,7 +352,7 @@ TEST(Model, UnitsDescribeEveryParameter) {
   EXPECT_EQ(distinct, parameter_count(kSmall));
   const ParameterInfo& projection = units[1].parameters[4];
   EXPECT_EQ(projection.name, "attn.c_proj.weight");
-  EXPECT_FLOAT_EQ(projection.init.stddev, 0.01f);  // 0.02 / sqrt(2 * 2)
+  EXPECT_FLOAT_EQ(projection.init.stddev, 0.0912871f);  // sqrt(2 / (5 * 12)) / sqrt(2 * 2)
 
   const std::vector<UnitSpec> specs = zero_units(units, DType::kF32);
   ASSERT_EQ(specs.size(), units.size());
