@@ -5,7 +5,8 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-libraries=(libcli11-dev nlohmann-json3-dev libspdlog-dev libfmt-dev libhwloc-dev libxxhash-dev libdnnl-dev libssl-dev)
+libraries=(libcli11-dev nlohmann-json3-dev libspdlog-dev libfmt-dev libhwloc-dev libxxhash-dev libdnnl-dev libssl-dev
+  ocl-icd-opencl-dev)   # which libdnnl-dev only recommends, but its CMake package insists on
 programs=(g++:g++ cmake:cmake ninja:ninja-build pkg-config:pkg-config)   # command:package
 least_cmake=3.25
 

@@ -48,8 +48,8 @@ void add_model_flags(Flags& flags, Request& request) {
 void add_data_flags(Flags& flags, Request& request) {
   trainer::DataOptions& data = request.train.data;
   flags.group("Data");
-  flags.texts("--data", data.files, "Training text (default: the project's own sources)", "FILE...");
-  flags.texts("--val", data.validation_files, "Validation text (default: the last tenth of the data)", "FILE...");
+  flags.texts("--data", data.files, "Training text (default: the project's own sources)", "FILE");
+  flags.texts("--val", data.validation_files, "Validation text (default: the last tenth of the data)", "FILE");
   flags.word("--tokenizer", request.tokenizer, "How text becomes tokens", {"byte"});
   flags.count("--seed", request.train.seed, "Of the initial weights and the data order", 0, UINT64_MAX);
 }
