@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <deque>
 
+#include "tools/trainer/agree.h"
+#include "tools/trainer/output.h"
 #include "tools/trainer/report.h"
 #include "tools/trainer/state.h"
 #include "tools/trainer/timeline.h"
@@ -19,9 +21,10 @@ class Run {
  public:
   Run(Trainer& trainer, Communicator& comm) : trainer_(trainer), comm_(comm), options_(trainer.options()) {}
 
+  // What could not be written at the end is found out before the first step, by all ranks.
   Status begin() {
+    SHARDCOMM_TRY(outcome_of_first(comm_, [&] { return open_outputs(); }));
     if (!is_first()) return {};
-    SHARDCOMM_TRY_ASSIGN(log_, StepLog::open(options_.log, trainer_.resumed()));
     fmt::print(
         "{}: {} parameters, {} ranks, stage {}, global batch {} x {} tokens; {} training and {} validation tokens\n",
         describe(options_.model), trainer_.estimate().parameter_count, comm_.size(), options_.zero.stage,
@@ -44,7 +47,7 @@ class Run {
         summary_.validation_loss = validation;
       }
       if (is_first()) {
-        SHARDCOMM_TRY(log_->write(report, validation));
+        SHARDCOMM_TRY(write_log(report, validation));
         progress.show(report, validation);
       }
       const bool save = report.step == last || (options_.save_every != 0 && report.step % options_.save_every == 0);
@@ -77,6 +80,22 @@ class Run {
 
  private:
   bool is_first() const { return comm_.rank() == 0; }
+
+  Status open_outputs() {
+    for (const std::string& file : {options_.log, options_.trace, options_.timeline})
+      SHARDCOMM_TRY(check_output_file(file));
+    SHARDCOMM_TRY(check_output_directory(options_.save_dir));
+    const uint64_t done = trainer_.steps_done();
+    SHARDCOMM_TRY_ASSIGN(log_, StepLog::open(options_.log, trainer_.resumed() ? std::optional(done) : std::nullopt));
+    return {};
+  }
+
+  // The other ranks are in the next step when this fails.
+  Status write_log(const StepReport& report, std::optional<double> validation) {
+    const Status written = log_->write(report, validation);
+    if (!written.ok()) comm_.abort(written.message());
+    return written;
+  }
 
   void note(const StepReport& report) {
     if (summary_.steps == 0) {
@@ -119,13 +138,14 @@ class Run {
       const std::string title =
           fmt::format("step {} of {}: stage {}, {} ranks, prefetch {}", trainer_.steps_done(), describe(options_.model),
                       options_.zero.stage, comm_.size(), options_.zero.prefetch_units);
-      if (is_first()) SHARDCOMM_TRY(write_file(options_.timeline, timeline_svg(events, title)));
+      SHARDCOMM_TRY(
+          outcome_of_first(comm_, [&] { return write_file(options_.timeline, timeline_svg(events, title)); }));
     }
     if (options_.trace.empty()) return {};
     std::vector<TraceEvent> mine;
     for (const auto& step : traced_) mine.insert(mine.end(), step.begin(), step.end());
     SHARDCOMM_TRY_ASSIGN(const auto events, collect_events(comm_, mine));
-    return is_first() ? write_file(options_.trace, trace_to_json(events)) : Status();
+    return outcome_of_first(comm_, [&] { return write_file(options_.trace, trace_to_json(events)); });
   }
 
   Trainer& trainer_;

@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "shardcomm/trace.h"
+#include "tools/trainer/output.h"
 
 namespace shardcomm::trainer {
 namespace {
@@ -17,6 +20,28 @@ double mebibytes(double bytes) { return bytes / (1 << 20); }
 
 double percent_off(double value, double reference) {
   return reference == 0 ? 0 : 100 * (value - reference) / reference;
+}
+
+bool is_of_step_after(const std::string& line, uint64_t step) {
+  const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
+  if (!json.is_object()) return false;
+  const auto found = json.find("step");
+  return found != json.end() && found->is_number_unsigned() && found->get<uint64_t>() > step;
+}
+
+Status drop_steps_after(const std::string& path, uint64_t step) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return {};
+  std::ifstream file(path);
+  if (!file) return Status::native(Origin::kErrno, errno, fmt::format("open log '{}'", path));
+  std::string kept;
+  bool all = true;
+  for (std::string line; std::getline(file, line);) {
+    const bool keep = !file.eof() && !is_of_step_after(line, step);  // at eof: without its newline
+    if (keep) (kept += line) += '\n';
+    all = all && keep;
+  }
+  return all ? Status() : write_file(path, kept);
 }
 
 }  // namespace
@@ -37,11 +62,12 @@ std::string log_line(const StepReport& report, std::optional<double> validation_
   return json.dump();
 }
 
-Result<StepLog> StepLog::open(const std::string& path, bool append) {
+Result<StepLog> StepLog::open(const std::string& path, std::optional<uint64_t> resumed_at) {
   StepLog log;
   if (path.empty()) return log;
   log.path_ = path;
-  log.file_.reset(std::fopen(path.c_str(), append ? "a" : "w"));
+  if (resumed_at) SHARDCOMM_TRY(drop_steps_after(path, *resumed_at));
+  log.file_.reset(std::fopen(path.c_str(), resumed_at ? "a" : "w"));
   if (log.file_ == nullptr) return Status::native(Origin::kErrno, errno, fmt::format("open log '{}'", path));
   return log;
 }

@@ -17,8 +17,9 @@ std::string log_line(const StepReport& report, std::optional<double> validation_
 // Appends lines to a file as they come. One thread.
 class StepLog {
  public:
-  // Truncates the file unless the run continues another. An empty path: a log that writes nothing.
-  static Result<StepLog> open(const std::string& path, bool append);
+  // Truncates the file unless the run resumes another after step `resumed_at`: then lines of later steps, which that
+  // one still wrote, go, and so does a last line that it did not finish. An empty path: a log that writes nothing.
+  static Result<StepLog> open(const std::string& path, std::optional<uint64_t> resumed_at);
   Status write(const StepReport& report, std::optional<double> validation_loss);
 
  private:

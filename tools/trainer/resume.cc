@@ -3,31 +3,18 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tools/trainer/agree.h"
 #include "tools/trainer/state.h"
 #include "tools/trainer/trainer.h"
 
 namespace shardcomm::trainer {
 namespace {
 
-constexpr size_t kPathBytes = 4096;
-
 // Rank 0 looks; all go where it says, so that no two ranks resume differently.
 Result<std::string> agree_on_path(Communicator& comm, const TrainOptions& options) {
-  struct Choice {
-    int32_t code;
-    char text[kPathBytes];
-  };
-  auto choice = std::make_unique<Choice>();
-  if (comm.rank() == 0) {
-    Result<std::string> found =
-        options.resume == "auto" ? newest_checkpoint(options.save_dir) : Result<std::string>(options.resume);
-    const std::string text(found.ok() ? *found : std::string(found.status().message()));
-    choice->code = static_cast<int32_t>(found.status().code());
-    text.copy(choice->text, kPathBytes - 1);
-  }
-  SHARDCOMM_TRY(comm.broadcast({choice.get(), sizeof *choice, DType::kU8, 0, "resume"}, StreamRef::caller()).status());
-  if (choice->code != 0) return Status(static_cast<Code>(choice->code), choice->text);
-  return std::string(choice->text);
+  return answer_of_first(comm, [&]() -> Result<std::string> {
+    return options.resume == "auto" ? newest_checkpoint(options.save_dir) : options.resume;
+  });
 }
 
 }  // namespace

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <map>
 #include <set>
 
@@ -167,18 +166,6 @@ std::string timeline_svg(const std::vector<TraceEvent>& events, const std::strin
       drawing.bar(event, place->second);
   }
   return drawing.finish(bottom + 28);
-}
-
-Status write_file(const std::string& path, const std::string& text) {
-  const std::string temporary = path + ".tmp";
-  std::FILE* file = std::fopen(temporary.c_str(), "w");
-  if (file == nullptr) return Status::native(Origin::kErrno, errno, fmt::format("open '{}'", temporary));
-  const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  const bool closed = std::fclose(file) == 0;
-  if (written && closed && std::rename(temporary.c_str(), path.c_str()) == 0) return {};
-  const Status failed = Status::native(Origin::kErrno, errno, fmt::format("write '{}'", path));
-  std::remove(temporary.c_str());
-  return failed;
 }
 
 }  // namespace shardcomm::trainer

@@ -14,7 +14,4 @@ Result<std::vector<TraceEvent>> collect_events(Communicator& comm, const std::ve
 // An SVG document. Time runs to the right, in milliseconds since the first event. Pure.
 std::string timeline_svg(const std::vector<TraceEvent>& events, const std::string& title);
 
-// Written whole or not at all.
-Status write_file(const std::string& path, const std::string& text);
-
 }  // namespace shardcomm::trainer
