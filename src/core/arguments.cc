@@ -12,11 +12,12 @@ struct Extent {
 
 Status invalid(std::string text) { return Status(Code::kInvalidArgument, std::move(text)); }
 
-// Bytes of count elements times `times`, or nothing where that is beyond what an address can say.
+// Bytes of count elements times `times`, or nothing where no object can be as large: half the address space, so that
+// a pointer and such a size never wrap.
 std::optional<size_t> bytes_of(size_t count, size_t times, DType dtype) {
   size_t elements = 0, bytes = 0;
-  if (__builtin_mul_overflow(count, times, &elements) || __builtin_mul_overflow(elements, size_of(dtype), &bytes))
-    return std::nullopt;
+  if (__builtin_mul_overflow(count, times, &elements)) return std::nullopt;
+  if (__builtin_mul_overflow(elements, size_of(dtype), &bytes) || bytes > PTRDIFF_MAX) return std::nullopt;
   return bytes;
 }
 

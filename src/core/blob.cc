@@ -32,7 +32,8 @@ Result<std::vector<std::string>> unpack(std::string_view blob, size_t fields) {
 
 std::string pack_status(const Status& status) {
   const auto code = static_cast<int32_t>(status.code());
-  return pack({std::string_view(reinterpret_cast<const char*>(&code), sizeof code), status.message()});
+  const std::string_view text = status.message().substr(0, kAbortTextBytes);  // blobs have a limit; labels have none
+  return pack({std::string_view(reinterpret_cast<const char*>(&code), sizeof code), text});
 }
 
 Status first_failure(std::span<const std::string> blobs) {

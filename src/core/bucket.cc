@@ -23,13 +23,20 @@ std::byte* Bucket::shard() const noexcept {
 }
 
 Result<Bucket> Bucket::create(Communicator& comm, const BucketLayout& layout, std::string_view label) {
-  size_t whole = 0;
+  if (!is_valid(layout.dtype)) {
+    return Status(Code::kInvalidArgument, fmt::format("dtype {} of a bucket is none of 0 to {}",
+                                                      static_cast<int>(layout.dtype), kDTypeCount - 1));
+  }
+  size_t whole = 0, bytes = 0;
   if (__builtin_mul_overflow(layout.shard_count, static_cast<size_t>(comm.size()), &whole) ||
       whole != layout.full_count) {
     return Status(Code::kInvalidArgument, fmt::format("a bucket of {} elements is not {} shards of {}",
                                                       layout.full_count, comm.size(), layout.shard_count));
   }
-  SHARDCOMM_TRY_ASSIGN(Window window, comm.allocate_window(layout.full_count * size_of(layout.dtype), label));
+  if (__builtin_mul_overflow(whole, size_of(layout.dtype), &bytes)) {
+    return Status(Code::kInvalidArgument, fmt::format("a bucket of {} elements is beyond the address space", whole));
+  }
+  SHARDCOMM_TRY_ASSIGN(Window window, comm.allocate_window(bytes, label));
   return Bucket(std::make_unique<Impl>(Impl{std::move(window), layout, comm.rank()}));
 }
 

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 #include <new>
+#include <set>
 
 #include "base/check.h"
 #include "shardcomm/plan.h"
@@ -153,23 +153,31 @@ std::string Fabric::announced(Rank r) const {
   return text;
 }
 
-// Every rank sees the same announcements, so every rank comes to the same text on its own.
+// Every rank sees the same announcements, so every rank comes to the same text on its own. Ragged counts and items are
+// known by their hash only: calls may differ though their texts are equal.
 Status Fabric::disagreement() const {
-  std::map<std::string, std::vector<Rank>> callers;
-  std::vector<std::string> order;
+  struct Call {
+    std::string text;
+    uint64_t detail;
+    std::vector<Rank> ranks;
+  };
+  std::vector<Call> calls;
+  std::set<std::string> texts;
   for (Rank r = 0; r < size_; ++r) {
     std::string call = announced(r);
-    auto [place, is_new] = callers.try_emplace(call);
-    place->second.push_back(r);
-    if (is_new) order.push_back(std::move(call));
+    const uint64_t detail = signature_of(r).detail;
+    const auto same = [&](const Call& other) { return other.text == call && other.detail == detail; };
+    auto place = std::find_if(calls.begin(), calls.end(), same);
+    if (place == calls.end()) place = calls.insert(place, {call, detail, {}});
+    place->ranks.push_back(r);
+    texts.insert(std::move(call));
   }
   std::string text = fmt::format("op {}:", own().notes[sequence_ & 1].epoch);
-  for (const std::string& call : order) {
-    const auto& ranks = callers[call];
-    fmt::format_to(std::back_inserter(text), "{} rank{} {} {}", call == order.front() ? "" : ";",
-                   ranks.size() > 1 ? "s" : "", fmt::join(ranks, ","), call);
+  for (const Call& call : calls) {
+    fmt::format_to(std::back_inserter(text), "{} rank{} {} {}", &call == &calls.front() ? "" : ";",
+                   call.ranks.size() > 1 ? "s" : "", fmt::join(call.ranks, ","), call.text);
   }
-  if (order.size() == 1) text += "; their ragged counts or items differ";
+  if (texts.size() < calls.size()) text += "; ragged counts or items differ";
   return Status(Code::kFailedPrecondition, std::move(text)).context("checking that all ranks make the same call");
 }
 
