@@ -82,7 +82,7 @@ TEST(Checkpoint, FivePlusFiveStepsAreTenBitForBit) {
   for (const int stage : {0, 1, 2, 3}) {
     Directory directory;
     run_ranks(2, RankMode::kThreads, [&](RankContext& rank) {
-      Communicator comm = rank.communicator();
+      Communicator comm = rank.communicator("log=error");
       const ZeroOptions options{.stage = stage, .bucket_bytes = 4096};
       const Trajectory all = train_and_save(comm, kMixed, options, directory.path());
       // Another stage reads it as well.
@@ -103,13 +103,13 @@ TEST(Checkpoint, LoadsAtAnyWorldSize) {
     Directory directory;
     std::vector<double> expected;
     run_ranks(writers, RankMode::kThreads, [&](RankContext& rank) {
-      Communicator comm = rank.communicator();
+      Communicator comm = rank.communicator("log=error");
       const Trajectory all = train_and_save(comm, {}, {.stage = 3}, directory.path());
       if (rank.rank() == 0) expected = all.losses;
     });
     for (const int readers : {1, 2, 3, 4, 6}) {
       run_ranks(readers, RankMode::kThreads, [&](RankContext& rank) {
-        Communicator comm = rank.communicator();
+        Communicator comm = rank.communicator("log=error");
         const Trajectory rest = resume(comm, {}, {.stage = 3}, directory.path());
         for (size_t i = 0; i < 5; ++i)
           EXPECT_NEAR(rest.losses[i] / expected[5 + i], 1, 1e-5) << writers << " to " << readers;
@@ -121,7 +121,7 @@ TEST(Checkpoint, LoadsAtAnyWorldSize) {
 // One rank, saved in `dir` at `step`.
 void save_one(const std::string& dir, uint64_t step, int keep = 0) {
   run_ranks(1, RankMode::kThreads, [&](RankContext& rank) {
-    Communicator comm = rank.communicator();
+    Communicator comm = rank.communicator("log=error");
     Trainee trainee(comm, {}, {});
     must(save_checkpoint(trainee.engine, trainee.adam, dir, step, "{}", keep));
   });
@@ -161,7 +161,7 @@ TEST(Checkpoint, SavesAStepAgain) {
 TEST(Checkpoint, IsInspectedWithoutAnEngine) {
   Directory directory;
   run_ranks(3, RankMode::kThreads, [&](RankContext& rank) {
-    Communicator comm = rank.communicator();
+    Communicator comm = rank.communicator("log=error");
     Trainee trainee(comm, kMixed, {.stage = 3});
     must(save_checkpoint(trainee.engine, trainee.adam, directory.path(), 12, R"({"a":1})"));
   });
@@ -195,13 +195,15 @@ TEST(Checkpoint, RefusesAnotherModel) {
   save_one(directory.path(), 1);
   const std::string path = directory.path() + "/step-00000001";
   const std::map<std::string, ModelShape> others = {
-      {"in.b has shape [40] in the checkpoint, [41] in the model", {.width = 41}},
+      {"in.w has shape [40, 20] in the checkpoint, [41, 20] in the model", {.width = 41}},
       {"has no h.2.", {.blocks = 3}},
       {"the model has no h.1.", {.blocks = 1}},
       {"has no out.w", {.tied = false}}};
-  for (const auto& [why, shape] : others) {
+  for (const auto& other : others) {
+    const auto& why = other.first;
+    const auto& shape = other.second;
     run_ranks(2, RankMode::kThreads, [&](RankContext& rank) {
-      Communicator comm = rank.communicator();
+      Communicator comm = rank.communicator("log=error");
       Trainee trainee(comm, shape, {});
       const auto before = all_parameters(trainee.engine);
       const Status status = load_checkpoint(trainee.engine, trainee.adam, path).status();
@@ -227,7 +229,7 @@ TEST(Checkpoint, NoticesDamageBeforeItOverwrites) {
   std::mt19937 random(seed);
   Directory directory;
   run_ranks(2, RankMode::kThreads, [&](RankContext& rank) {
-    Communicator comm = rank.communicator();
+    Communicator comm = rank.communicator("log=error");
     Trainee trainee(comm, {}, {});
     must(save_checkpoint(trainee.engine, trainee.adam, directory.path(), 1, "{}"));
   });
@@ -251,7 +253,7 @@ TEST(Checkpoint, NoticesDamageBeforeItOverwrites) {
       {"manifest.json", [&] { std::ofstream(manifest, std::ios::app) << "x"; }},
   };
   run_ranks(2, RankMode::kThreads, [&](RankContext& rank) {
-    Communicator comm = rank.communicator();
+    Communicator comm = rank.communicator("log=error");
     Trainee trainee(comm, {}, {});
     const auto before = all_parameters(trainee.engine);
     for (size_t i = 0; i < damages.size(); ++i) {
@@ -294,7 +296,7 @@ TEST(Checkpoint, AFailureOnOneRankIsTheSameOnAll) {
     for (int step = 0; !succeeded; ++step) {
       ASSERT_LT(step, 100);
       run_ranks(3, RankMode::kThreads, [&](RankContext& rank) {
-        Communicator comm = rank.communicator();
+        Communicator comm = rank.communicator("log=error");
         Trainee trainee(comm, {}, {});
         if (step == 0) must(save_checkpoint(trainee.engine, trainee.adam, directory.path(), 1, "{}"));
         must(must(comm.barrier(kCaller)).synchronize(Deadline::max()));
@@ -336,7 +338,7 @@ TEST(Checkpoint, AKillAtAnyPointLeavesALoadableOne) {
       steps_left = step;
       zero::set_file_hook(die_at_step);
       auto store = must(open_store("local://alone"));
-      Communicator comm = must(Communicator::create(*store, {}, Options{}));
+      Communicator comm = must(Communicator::create(*store, {}, must(Options::parse("log=error"))));
       Trainee trainee(comm, {}, {});
       must(save_checkpoint(trainee.engine, trainee.adam, directory.path(), 2, "{}"));
       must(save_checkpoint(trainee.engine, trainee.adam, directory.path(), 3, "{}", 1));
@@ -358,7 +360,7 @@ TEST(Checkpoint, AKillAtAnyPointLeavesALoadableOne) {
 TEST(Checkpoint, ArgumentsAreCheckedOnAllRanks) {
   Directory directory;
   run_ranks(2, RankMode::kThreads, [&](RankContext& rank) {
-    Communicator comm = rank.communicator();
+    Communicator comm = rank.communicator("log=error");
     Trainee trainee(comm, {}, {});
     const auto save = [&](const std::string& dir, uint64_t step, const std::string& state) {
       return save_checkpoint(trainee.engine, trainee.adam, dir, step, state).status();

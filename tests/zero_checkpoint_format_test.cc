@@ -117,6 +117,8 @@ Manifest example() {
       {2, 5},
       {{"shard-0000-of-0002.safetensors", 0, 6, 1}, {"shard-0001-of-0002.safetensors", 6, 4, 0xffff'ffff'ffff'ffff}}};
   manifest.tensors["a.empty"] = {{0, 7}, {}};
+  manifest.files["shard-0000-of-0002.safetensors"] = {128, 2};
+  manifest.files["shard-0001-of-0002.safetensors"] = {136, 3};
   manifest.tied["b.w"] = "a.w";
   return manifest;
 }
@@ -133,6 +135,7 @@ TEST(Manifest, ReadsBackWhatItWrites) {
   ASSERT_EQ(read.value().tensors.at("a.w").pieces.size(), 2u);
   EXPECT_EQ(read.value().tensors.at("a.w").pieces[1].checksum, 0xffff'ffff'ffff'ffffu);
   EXPECT_EQ(read.value().tied.at("b.w"), "a.w");
+  EXPECT_EQ(read.value().files.at("shard-0001-of-0002.safetensors").head_checksum, 3u);
 }
 
 std::string resealed(nlohmann::json json) {
@@ -187,7 +190,9 @@ TEST(Manifest, RefusesPiecesThatDoNotCoverATensorOnce) {
   refused("in two files", [](auto& j) { j["tensors"]["a.w"]["pieces"][1]["count"] = uint64_t{0xffff'ffff'ffff'fff0}; });
   refused("is said to be in the file", [](auto& j) { j["tensors"]["a.w"]["pieces"][0]["file"] = "../../etc/passwd"; });
   refused("is said to be in the file", [](auto& j) { j["tensors"]["a.w"]["pieces"][0]["file"] = ""; });
-  refused("no checksum", [](auto& j) { j["tensors"]["a.w"]["pieces"][0]["checksum"] = "xyz"; });
+  refused("is no checksum", [](auto& j) { j["tensors"]["a.w"]["pieces"][0]["checksum"] = "xyz"; });
+  refused("which is not listed", [](auto& j) { j["files"].erase("shard-0001-of-0002.safetensors"); });
+  refused("is no checksum", [](auto& j) { j["files"]["shard-0001-of-0002.safetensors"].erase("head_checksum"); });
   refused("not of dtype F32", [](auto& j) { j["tensors"]["a.w"]["dtype"] = "F64"; });
   refused("version 2", [](auto& j) { j["version"] = 2; });
   refused("no shardcomm checkpoint", [](auto& j) { j["format"] = "zip"; });

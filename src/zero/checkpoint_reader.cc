@@ -46,6 +46,10 @@ Status CheckpointReader::open_file(const std::string& name) {
   SHARDCOMM_TRY_ASSIGN(const uint64_t head_bytes, safetensors_head_bytes(head, file_bytes, path));
   head.resize(static_cast<size_t>(head_bytes));
   SHARDCOMM_TRY(entry.file.read_at(0, std::as_writable_bytes(std::span(head))));
+  const ManifestFile& expected = manifest_.files.at(name);
+  if (head.size() != expected.head_bytes || XXH3_64bits(head.data(), head.size()) != expected.head_checksum) {
+    return Status(Code::kDataLoss, fmt::format("{}: its header does not have its checksum", path));
+  }
   SHARDCOMM_TRY_ASSIGN(const SafetensorsHeader header, parse_safetensors_header(head, file_bytes, path));
   for (const StoredTensor& tensor : header.tensors) {
     if (tensor.dtype != "F32")

@@ -41,30 +41,33 @@ std::pair<size_t, size_t> part_to_write(const ZeroEngine& engine, const ShardPie
   return {begin, begin + share + (rank < rest ? 1 : 0)};
 }
 
+// What this rank writes of one piece: its values, and its moments if it has any.
+void add_sources(const ZeroEngine& engine, const ShardPiece& piece, const MomentPiece& moments,
+                 std::vector<Source>& sources) {
+  const std::pair<size_t, size_t> part = part_to_write(engine, piece);
+  const size_t begin = part.first, count = part.second - part.first;
+  if (count == 0) return;
+  const UnitSpec& unit = engine.units()[piece.unit];
+  const ParameterSpec& spec = unit.parameters[piece.parameter];
+  const auto add = [&](const char* suffix, const float* values, const uint16_t* narrow) {
+    sources.push_back({zero::full_name(unit, piece.parameter) + suffix, spec.shape, piece.offset + begin, count,
+                       values == nullptr ? nullptr : values + begin, narrow == nullptr ? nullptr : narrow + begin});
+  };
+  if (moments.master != nullptr) {
+    add("", moments.master, nullptr);
+    add("/m", moments.m, nullptr);
+    add("/v", moments.v, nullptr);
+  } else if (spec.dtype == DType::kBF16) {
+    add("", nullptr, reinterpret_cast<const uint16_t*>(piece.value));
+  } else {
+    add("", reinterpret_cast<const float*>(piece.value), nullptr);
+  }
+}
+
 std::vector<Source> sources_of(const ZeroEngine& engine, const AdamW& optimizer) {
   std::vector<Source> sources;
   for (size_t i = 0; i < engine.pieces().size(); ++i) {
-    const ShardPiece& piece = engine.pieces()[i];
-    const MomentPiece& moments = optimizer.pieces()[i];
-    const auto [begin, end] = part_to_write(engine, piece);
-    if (begin == end) continue;
-    const UnitSpec& unit = engine.units()[piece.unit];
-    const ParameterSpec& spec = unit.parameters[piece.parameter];
-    const std::string name = zero::full_name(unit, piece.parameter);
-    const bool widen = spec.dtype == DType::kBF16 && moments.master == nullptr;
-    const float* values = moments.master != nullptr ? moments.master : reinterpret_cast<const float*>(piece.value);
-    const auto* narrow = reinterpret_cast<const uint16_t*>(piece.value);
-    const auto add = [&](const char* suffix, const float* from) {
-      sources.push_back({name + suffix, spec.shape, piece.offset + begin, end - begin, from + begin, nullptr});
-    };
-    if (widen) {
-      sources.push_back({name, spec.shape, piece.offset + begin, end - begin, nullptr, narrow + begin});
-    } else {
-      add("", values);
-    }
-    if (moments.m == nullptr) continue;
-    add("/m", moments.m);
-    add("/v", moments.v);
+    add_sources(engine, engine.pieces()[i], optimizer.pieces()[i], sources);
   }
   return sources;
 }
@@ -91,8 +94,8 @@ std::string shape_text(const std::vector<size_t>& shape) { return fmt::format("{
 // Data on disk; gives what the manifest needs to know of it.
 Result<std::string> write_shard(const std::string& directory, const std::string& name,
                                 const std::vector<Source>& sources) {
-  std::map<std::string, ManifestPiece> pieces;
-  if (sources.empty()) return zero::pieces_to_text(pieces);
+  zero::ShardReport report;
+  if (sources.empty()) return zero::report_to_text(report);
   std::vector<zero::StoredTensor> tensors;
   std::map<std::string, std::string> metadata = {{"format", "shardcomm"}};
   for (const Source& source : sources) {
@@ -100,14 +103,16 @@ Result<std::string> write_shard(const std::string& directory, const std::string&
     metadata[source.tensor] = fmt::format("offset {} of {}", source.offset, shape_text(source.shape));
   }
   SHARDCOMM_TRY_ASSIGN(const std::string head, zero::build_safetensors_header(tensors, metadata));
+  report.file = name;
+  report.head = {head.size(), XXH3_64bits(head.data(), head.size())};
   SHARDCOMM_TRY_ASSIGN(File file, File::create(directory + "/" + name));
   SHARDCOMM_TRY(file.write(std::as_bytes(std::span(head))));
   for (const Source& source : sources) {
     SHARDCOMM_TRY_ASSIGN(const uint64_t checksum, write_tensor(file, source));
-    pieces[source.tensor] = {name, source.offset, source.count, checksum};
+    report.pieces[source.tensor] = {name, source.offset, source.count, checksum};
   }
   SHARDCOMM_TRY(file.sync());
-  return zero::pieces_to_text(pieces);
+  return zero::report_to_text(report);
 }
 
 // Makes the directory, and says which generation of files comes next: a complete checkpoint of the same step stays
@@ -147,8 +152,8 @@ Manifest outline_of(const ZeroEngine& engine, const AdamW& optimizer) {
   return manifest;
 }
 
-Status write_manifest(const std::string& directory, Manifest manifest, const std::vector<std::string>& lists) {
-  for (const std::string& list : lists) SHARDCOMM_TRY(zero::add_pieces(list, manifest));
+Status write_manifest(const std::string& directory, Manifest manifest, const std::vector<std::string>& reports) {
+  for (const std::string& report : reports) SHARDCOMM_TRY(zero::add_report(report, manifest));
   SHARDCOMM_TRY_ASSIGN(const std::string text, zero::manifest_to_text(manifest));
   // What is about to be declared complete must be readable as such.
   const std::string path = fmt::format("{}/{}", directory, zero::kManifestName);
@@ -200,19 +205,19 @@ Result<std::string> save(ZeroEngine& engine, AdamW& optimizer, const std::string
   const auto file_of = [&](Rank rank) { return zero::shard_file_name(rank, comm.size(), prepared.generation); };
   const auto discard = [&] { static_cast<void>(zero::remove_file(prepared.directory + "/" + file_of(comm.rank()))); };
 
-  auto list = write_shard(prepared.directory, file_of(comm.rank()), sources_of(engine, optimizer));
-  if (Status written = zero::agree(comm, list.status()); !written.ok()) {
+  auto report = write_shard(prepared.directory, file_of(comm.rank()), sources_of(engine, optimizer));
+  if (Status written = zero::agree(comm, report.status()); !written.ok()) {
     discard();
     return written;
   }
-  SHARDCOMM_TRY_ASSIGN(const auto lists, zero::exchange_texts(comm, list.value()));
+  SHARDCOMM_TRY_ASSIGN(const auto reports, zero::exchange_texts(comm, report.value()));
   Status completed;
   if (comm.rank() == 0) {
     Manifest manifest = outline_of(engine, optimizer);
     manifest.step = step;
     manifest.generation = prepared.generation;
     manifest.trainer_state = prepared.trainer_state;
-    completed = write_manifest(prepared.directory, std::move(manifest), lists);
+    completed = write_manifest(prepared.directory, std::move(manifest), reports);
   }
   SHARDCOMM_TRY(zero::agree(comm, completed));
   if (comm.rank() == 0) {

@@ -156,8 +156,8 @@ std::span<const ShardPiece> ZeroEngine::pieces() const noexcept { return impl_->
 std::span<const UnitSpec> ZeroEngine::units() const noexcept { return impl_->specs; }
 const ZeroOptions& ZeroEngine::options() const noexcept { return impl_->options; }
 Communicator& ZeroEngine::communicator() const noexcept { return impl_->comm; }
-MemoryReport ZeroEngine::memory() const noexcept { return impl_->account.report(); }
-void ZeroEngine::reset_peak() noexcept { impl_->account.reset_peak(); }
+MemoryReport ZeroEngine::memory() const noexcept { return impl_->account->report(); }
+void ZeroEngine::reset_peak() noexcept { impl_->account->reset_peak(); }
 
 Result<double> ZeroEngine::gradient_norm() {
   Impl& e = *impl_;

@@ -19,8 +19,9 @@ ZeroEngine::Impl::Impl(Communicator& communicator, std::span<const UnitSpec> uni
       specs(units.begin(), units.end()),
       options(given),
       layout(std::move(made)),
+      account(std::make_shared<zero::MemoryAccount>()),
       stream(std::move(own)),
-      context{comm, layout, options, account, stream.ref()},
+      context{comm, layout, options, *account, stream.ref()},
       schedule(layout, options),
       trainable_offsets(zero::trainable_offsets(layout)),
       master_offsets(zero::master_offsets(layout)),
@@ -49,9 +50,9 @@ Status ZeroEngine::Impl::allocate() {
   auto made_masters = zero::Buffer::create(master_bytes, "f32 master parameters");
   SHARDCOMM_TRY(zero::agree(comm, made_masters.status()));
   masters = std::move(made_masters).value();
-  account.add(zero::Purpose::kOptimizer, master_bytes);
+  account->add(zero::Purpose::kOptimizer, master_bytes);
   index_pieces();
-  account.reset_peak();
+  account->reset_peak();
   return {};
 }
 

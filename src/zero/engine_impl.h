@@ -59,7 +59,7 @@ struct ZeroEngine::Impl {
   const std::vector<UnitSpec> specs;
   const ZeroOptions options;
   const zero::Layout layout;
-  zero::MemoryAccount account;
+  const std::shared_ptr<zero::MemoryAccount> account;  // shared with the optimizer, which may be destroyed later
   HostStream stream;
   zero::Context context;
   zero::Schedule schedule;

@@ -37,6 +37,10 @@ std::string checksum_of(const Json& json) {
   return hex(XXH3_64bits(text.data(), text.size()));
 }
 
+Json json_of(const ManifestFile& file) {
+  return {{"head_bytes", file.head_bytes}, {"head_checksum", hex(file.head_checksum)}};
+}
+
 Json json_of(const ManifestPiece& piece) {
   return {{"file", piece.file}, {"offset", piece.offset}, {"count", piece.count}, {"checksum", hex(piece.checksum)}};
 }
@@ -74,13 +78,23 @@ bool is_plain_name(std::string_view name) {
          name.find('\0') == std::string_view::npos;
 }
 
+uint64_t checksum_at(const Json& object, const char* key, const std::string& of) {
+  const auto found = object.find(key);
+  const auto checksum = found == object.end() ? std::nullopt : parse_hex(*found);
+  if (!checksum) throw Malformed{fmt::format("{} of {} is no checksum", key, of)};
+  return *checksum;
+}
+
+ManifestFile file_from(const Json& json, const std::string& name) {
+  if (!json.is_object()) throw Malformed{fmt::format("file {} is not an object", name)};
+  return {count_at<uint64_t>(json, "head_bytes"), checksum_at(json, "head_checksum", name)};
+}
+
 ManifestPiece piece_from(const Json& json, const std::string& tensor) {
   if (!json.is_object()) throw Malformed{fmt::format("a piece of {} is not an object", tensor)};
   ManifestPiece piece{text_at(json, "file"), count_at<size_t>(json, "offset"), count_at<size_t>(json, "count"), 0};
   if (!is_plain_name(piece.file)) throw Malformed{fmt::format("{} is said to be in the file {}", tensor, piece.file)};
-  const auto checksum = json.contains("checksum") ? parse_hex(json["checksum"]) : std::nullopt;
-  if (!checksum) throw Malformed{fmt::format("a piece of {} has no checksum", tensor)};
-  piece.checksum = *checksum;
+  piece.checksum = checksum_at(json, "checksum", tensor);
   return piece;
 }
 
@@ -131,8 +145,14 @@ Manifest from_json(Json json) {
   manifest.generation = count_at<uint64_t>(json, "generation");
   manifest.optimizer_steps = count_at<uint64_t>(object_at(json, "optimizer"), "steps");
   manifest.trainer_state = object_at(json, "trainer_state").dump();
-  for (const auto& [name, tensor] : object_at(json, "tensors").items())
-    manifest.tensors[name] = tensor_from(name, tensor);
+  for (const auto& [name, file] : object_at(json, "files").items()) manifest.files[name] = file_from(file, name);
+  for (const auto& [name, tensor] : object_at(json, "tensors").items()) {
+    const ManifestTensor& read = manifest.tensors[name] = tensor_from(name, tensor);
+    for (const ManifestPiece& piece : read.pieces) {
+      if (!manifest.files.contains(piece.file))
+        throw Malformed{fmt::format("{} is in {}, which is not listed", name, piece.file)};
+    }
+  }
   for (const auto& [name, owner] : object_at(json, "tied").items()) {
     if (!owner.is_string() || !manifest.tensors.contains(owner.get<std::string>())) {
       throw Malformed{fmt::format("{} is tied to what is not there", name)};
@@ -144,21 +164,25 @@ Manifest from_json(Json json) {
 
 }  // namespace
 
-std::string pieces_to_text(const std::map<std::string, ManifestPiece>& pieces) {
-  Json json = Json::object();
-  for (const auto& [name, piece] : pieces) json[name] = json_of(piece);
+std::string report_to_text(const ShardReport& report) {
+  Json json = {{"file", report.file}, {"head", json_of(report.head)}, {"pieces", Json::object()}};
+  for (const auto& [name, piece] : report.pieces) json["pieces"][name] = json_of(piece);
   return json.dump();
 }
 
-Status add_pieces(std::string_view text, Manifest& manifest) {
-  const Json json = parse_json_text(text);
+Status add_report(std::string_view text, Manifest& manifest) {
   try {
+    const Json json = parse_json_text(text);
     if (!json.is_object()) throw Malformed{"not an object"};
-    for (const auto& [name, piece] : json.items()) manifest.tensors.at(name).pieces.push_back(piece_from(piece, name));
+    const std::string file = text_at(json, "file");
+    if (!file.empty()) manifest.files[file] = file_from(object_at(json, "head"), file);
+    for (const auto& [name, piece] : object_at(json, "pieces").items()) {
+      manifest.tensors.at(name).pieces.push_back(piece_from(piece, name));
+    }
   } catch (const Malformed& malformed) {
-    return Status(Code::kInternal, fmt::format("a rank's list of pieces: {}", malformed.what));
+    return Status(Code::kInternal, fmt::format("a rank's report of its shard: {}", malformed.what));
   } catch (const std::exception& error) {
-    return Status(Code::kInternal, fmt::format("a rank's list of pieces: {}", error.what()));
+    return Status(Code::kInternal, fmt::format("a rank's report of its shard: {}", error.what()));
   }
   return {};
 }
@@ -170,10 +194,12 @@ Result<std::string> manifest_to_text(const Manifest& manifest) {
                {"world_size", manifest.world_size},
                {"generation", manifest.generation},
                {"optimizer", {{"name", "adamw"}, {"steps", manifest.optimizer_steps}}},
+               {"files", Json::object()},
                {"tensors", Json::object()},
                {"tied", manifest.tied}};
   if (manifest.tied.empty()) json["tied"] = Json::object();
   json["trainer_state"] = parse_json_text(manifest.trainer_state);
+  for (const auto& [name, file] : manifest.files) json["files"][name] = json_of(file);
   for (const auto& [name, tensor] : manifest.tensors) {
     Json pieces = Json::array();
     for (const ManifestPiece& piece : tensor.pieces) pieces.push_back(json_of(piece));

@@ -24,6 +24,10 @@ struct ManifestTensor {
   std::vector<size_t> shape;
   std::vector<ManifestPiece> pieces;  // by offset; together they cover the tensor once
 };
+struct ManifestFile {
+  uint64_t head_bytes = 0;     // before the data: the safetensors header
+  uint64_t head_checksum = 0;  // XXH3 of them
+};
 struct Manifest {
   uint64_t step = 0;
   int world_size = 0;
@@ -32,11 +36,17 @@ struct Manifest {
   std::string trainer_state = "{}";               // a JSON object
   std::map<std::string, ManifestTensor> tensors;  // all f32; "unit.name", and its moments "unit.name/m" and "/v"
   std::map<std::string, std::string> tied;        // "unit.name" -> the tensor that holds it
+  std::map<std::string, ManifestFile> files;      // all that pieces name
 };
 
-// The pieces that one rank has written, for the rank that writes the manifest.
-std::string pieces_to_text(const std::map<std::string, ManifestPiece>& pieces);
-Status add_pieces(std::string_view text, Manifest& manifest);
+// What one rank has written, as text for the rank that writes the manifest.
+struct ShardReport {
+  std::string file;  // "": the rank had nothing to write
+  ManifestFile head;
+  std::map<std::string, ManifestPiece> pieces;  // by tensor
+};
+std::string report_to_text(const ShardReport& report);
+Status add_report(std::string_view text, Manifest& manifest);
 
 // kInvalidArgument when a name or the trainer state is not UTF-8 JSON.
 Result<std::string> manifest_to_text(const Manifest& manifest);

@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "base/check.h"
-#include "base/text.h"
 #include "zero/arena.h"
 #include "zero/memory_account.h"
 #include "zero/schedule.h"
@@ -127,8 +126,8 @@ Result<ZeroEstimate> estimate_zero(std::span<const UnitSpec> units, int world_si
   const zero::DryRun run = zero::dry_run(layout, options);
   const size_t total = run.gather_bytes_sent + run.reduce_bytes_sent + run.publish_bytes_sent;
   std::string parts;
-  const auto add = [&](std::string_view what, size_t bytes) {
-    if (bytes != 0) parts += fmt::format("{}{} {}", parts.empty() ? "" : " + ", what, readable_bytes(bytes));
+  const auto add = [&](const std::string& what, size_t bytes) {
+    if (bytes != 0) parts += fmt::format("{}{} ({})", parts.empty() ? "" : " + ", bytes, what);
   };
   add(fmt::format("{} gathers of units", run.gather_count), run.gather_bytes_sent);
   add(options.stage == 0 ? "all-reduce of gradients" : "reduce-scatter of gradients", run.reduce_bytes_sent);
@@ -137,8 +136,8 @@ Result<ZeroEstimate> estimate_zero(std::span<const UnitSpec> units, int world_si
       .peak_bytes = run.peak_bytes,
       .bytes_per_step = total,
       .parameter_count = layout.parameter_count,
-      .formula = fmt::format("stage {}, {} ranks, each to {} peers its 1/{}: {} = {}", options.stage, world_size,
-                             world_size - 1, world_size, parts.empty() ? "nothing" : parts, readable_bytes(total))};
+      .formula = fmt::format("stage {}, {} ranks, each sending to {} peers: {} = {} bytes", options.stage, world_size,
+                             world_size - 1, parts.empty() ? "nothing" : parts, total)};
 }
 
 }  // namespace shardcomm

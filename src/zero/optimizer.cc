@@ -9,9 +9,10 @@
 namespace shardcomm {
 
 struct AdamW::Impl {
-  ~Impl() { engine.account.remove(zero::Purpose::kOptimizer, moments.size_bytes()); }
+  ~Impl() { account->remove(zero::Purpose::kOptimizer, moments.size_bytes()); }
 
   ZeroEngine::Impl& engine;
+  const std::shared_ptr<zero::MemoryAccount> account;
   const AdamWOptions options;
   zero::Buffer moments;  // all of m, then all of v
   std::vector<MomentPiece> pieces;
@@ -47,8 +48,8 @@ Result<AdamW> AdamW::create(ZeroEngine& engine, const AdamWOptions& options) {
   ZeroEngine::Impl& e = *engine.impl_;
   const size_t bytes = zero::footprint_of(e.layout).moment_bytes;
   SHARDCOMM_TRY_ASSIGN(zero::Buffer moments, zero::Buffer::create(bytes, "moments of AdamW"));
-  e.account.add(zero::Purpose::kOptimizer, bytes);
-  std::unique_ptr<Impl> impl(new Impl{e, options, std::move(moments), {}, 0});
+  e.account->add(zero::Purpose::kOptimizer, bytes);
+  std::unique_ptr<Impl> impl(new Impl{e, e.account, options, std::move(moments), {}, 0});
   float* m = impl->moments.floats();
   float* v = m + bytes / sizeof(float) / 2;
   for (size_t i = 0; i < e.pieces.size(); ++i) {
