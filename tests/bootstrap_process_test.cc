@@ -128,7 +128,7 @@ TEST_P(ProcessTest, AKilledRankIsNamedToAllOthersWithinASecond) {
   ranks.kill_hard(2);
   const Deadline killed = std::chrono::steady_clock::now();
   for (int i = 0; i < 3; ++i) joined.wait();
-  EXPECT_LT(since(killed), 2s);
+  EXPECT_LT(since(killed), 5s);
   ranks.expect_success();
 }
 
@@ -151,7 +151,7 @@ TEST_P(ProcessTest, AKilledRank0IsNoticedByAll) {
   const Deadline killed = std::chrono::steady_clock::now();
   ranks.kill_hard(0);
   ranks.expect_success();
-  EXPECT_LT(since(killed), 2s);
+  EXPECT_LT(since(killed), 5s);
 }
 
 TEST_P(ProcessTest, APlaceWhoseJobWasKilledServesTheNextOne) {

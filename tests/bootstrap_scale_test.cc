@@ -39,7 +39,7 @@ TEST(Scale, ThreadsMeetOverTcp) { meet(tcp_uri(free_port())); }
 TEST(Scale, ThreadsMeetInOneProcess) { meet("local://scale"); }
 TEST(Scale, ThreadsMeetInADirectory) {
   const TemporaryDirectory directory;
-  ranks = std::min(ranks, 128);
+  ranks = std::min(ranks, 32);  // it polls: not made for more than tens
   meet("file://" + directory.path());
 }
 

@@ -145,7 +145,7 @@ TEST_P(StoreTest, ATimeoutNamesTheRanksThatDidNotJoin) {
     EXPECT_TEXT(late, "'key'");
     EXPECT_TEXT(late, "ranks 1, 3 of 4 have not joined");
     EXPECT_GE(since(start), 200ms);
-    EXPECT_LT(since(start), 1s);
+    EXPECT_LT(since(start), 2s);
   }
 }
 
@@ -279,14 +279,14 @@ TEST_P(StoreTest, AFailureIsKnownBeforeLateRanksCome) {
   Verdicts verdicts(3);
   meet(3, [&](Store& store, Rank rank) {
     const Deadline start = std::chrono::steady_clock::now();
-    if (rank == 1) std::this_thread::sleep_for(1200ms);
+    if (rank == 1) std::this_thread::sleep_for(1500ms);
     const Result<std::string> mine =
         rank == 2 ? Result<std::string>(Status(Code::kDevice, "no device")) : std::string();
     verdicts.put(rank, exchange_result(store, "x", rank, 3, mine, in(10s)).status());
     if (rank != 1) {
-      EXPECT_LT(since(start), 900ms);
+      EXPECT_LT(since(start), 1300ms);
     }
-    if (rank == 0) std::this_thread::sleep_for(1300ms);  // keeps the store for rank 1
+    if (rank == 0) std::this_thread::sleep_for(1700ms);  // keeps the store for rank 1
   });
   verdicts.expect_same(Code::kDevice);
 }

@@ -146,7 +146,7 @@ TEST(Wire, ChangedFramesNeverReadOutOfBounds) {
   RecordProperty("seed", std::to_string(seed));
   std::mt19937_64 random(seed);
   size_t good = 0;
-  for (int round = 0; round < 20'000; ++round) {
+  for (int round = 0; round < 5'000; ++round) {
     for (std::string frame : one_of_each()) {
       for (uint64_t changes = random() % 4; changes > 0; --changes)
         frame[random() % frame.size()] = static_cast<char>(random());

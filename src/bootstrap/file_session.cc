@@ -25,7 +25,7 @@ constexpr std::string_view kOurs[] = {"rank.", "left.", "key.", "tmp.", "failure
 constexpr auto kFirstPause = std::chrono::milliseconds(1);
 constexpr auto kLongestPause = std::chrono::milliseconds(50);
 constexpr auto kCheckRanksEvery = std::chrono::milliseconds(250);
-constexpr int kRanksPerCheck = 64;  // bounds what a poll costs when there are thousands
+constexpr int kRanksPerCheck = 16;  // by each rank: bounds what a poll costs when there are hundreds
 
 std::string myself() {
   char host[256] = "?";
@@ -192,11 +192,12 @@ Status FileSession::enroll() {
       Status(Code::kFailedPrecondition, fmt::format("rank {} joined twice: first {}, then {}", rank_, who(rank_), me)));
 }
 
-Status FileSession::refuse(Status why) {
-  if (roster().complete()) return why;
-  const std::string bytes = pack_result(why);
+Status FileSession::refuse(Status why) { return roster().complete() ? why : record(std::move(why)); }
+
+Status FileSession::record(Status failure) {
+  const std::string bytes = pack_result(failure);
   (void)publish({path("failure"), temporary_path(), bytes});  // the first one stays
-  return why;
+  return failure;
 }
 
 Status FileSession::set(std::string_view key, std::string_view value) {
@@ -219,7 +220,7 @@ Status FileSession::trouble() {
   if (Clock::now() < check_after_) return {};
   check_after_ = Clock::now() + kCheckRanksEvery;
   for (int i = 0; i < std::min(kRanksPerCheck, world_size_ - 1); ++i) {
-    SHARDCOMM_TRY(check_rank(next_to_check_));
+    if (Status lost = check_rank(next_to_check_); !lost.ok()) return record(std::move(lost));
     next_to_check_ = next_to_check_ + 1 < world_size_ ? next_to_check_ + 1 : 1;
   }
   return {};

@@ -3,7 +3,7 @@
 //   DIR/session               names the session; locked by rank 0 for as long as its store lives
 //   DIR/session-HEX/rank.R    rank R joined; locked by it likewise
 //   DIR/session-HEX/left.R    the same file after R said goodbye
-//   DIR/session-HEX/failure   why the meeting failed: a contradiction between ranks
+//   DIR/session-HEX/failure   why the meeting failed: a contradiction between ranks, or one that is gone
 //   DIR/session-HEX/key.NAME  a value
 //
 // A session file without a lock is stale: others wait until rank 0 replaces it, and rank 0 removes the stale directory.
@@ -45,7 +45,8 @@ class FileSession {
   static Result<FileSession> make(const Place& place);
   static Result<FileSession> find(const Place& place, Deadline deadline);
   Status enroll();
-  Status refuse(Status why);  // records it for all while ranks are missing
+  Status refuse(Status why);      // records it for all while ranks are missing
+  Status record(Status failure);  // for all
   Status check_rank(Rank rank) const;
   std::string path(std::string_view name) const;
   std::string rank_path(Rank rank, bool left) const;
