@@ -129,45 +129,52 @@ TEST(Bits, OfAllReduceAreThoseOfReduceScatter) {
   });
 }
 
-// A mebi of elements, in a window and in ordinary memory.
-TEST(Bits, AreExactForLargeOperations) {
+// A mebi of elements a shard: [n, kLarge] and back.
+void run_large(RankContext& rank, const Memory& memory, DType dtype) {
   constexpr size_t kLarge = size_t{1} << 20;
-  const Memory memories[] = {kWindowMemory, kAttachedMemory, kSmallRing};
-  for (const Memory& memory : memories) {
-    for (const int ranks : {2, 4}) {
-      SCOPED_TRACE(std::string(memory.name) + " " + std::to_string(ranks));
-      run_ranks(ranks, RankMode::kProcesses, [&](RankContext& rank) {
-        Communicator comm = rank.communicator(memory.options);
-        const auto n = static_cast<size_t>(ranks), me = static_cast<size_t>(rank.rank());
-        const DType dtype = rank.size() == 2 ? DType::kF32 : DType::kBF16;
-        const size_t size = size_of(dtype), whole = n * kLarge * size;
-        std::optional<Window> window;
-        std::vector<std::byte> heap;
-        if (memory.even_ranks_use_window) window = comm.allocate_window(2 * whole, "large").value();
-        if (!window) heap.resize(2 * whole);
-        std::byte* in = window ? window->data() : heap.data();
-        std::byte* out = in + whole;
-        fill_elements(in, test_seed(), rank.rank(), 0, n * kLarge, dtype);
-        // What the others have is theirs to compute: here, only this rank's share of it.
-        std::vector<std::byte> theirs(n * kLarge * size), expected(kLarge * size);
-        std::vector<const std::byte*> sources;
-        for (size_t r = 0; r < n; ++r) {
-          sources.push_back(theirs.data() + r * kLarge * size);
-          fill_elements(theirs.data() + r * kLarge * size, test_seed(), static_cast<Rank>(r), me * kLarge, kLarge,
-                        dtype);
-        }
-        reduce_elements(expected.data(), sources, kLarge, dtype, ReduceOp::kSum);
-        ASSERT_TRUE(done(comm.reduce_scatter({in, out, kLarge, dtype}, StreamRef::caller())).ok());
-        EXPECT_EQ(first_difference(out, expected.data(), kLarge, dtype), std::nullopt);
-        std::memset(out, 0xa5, whole);
-        ASSERT_TRUE(done(comm.all_to_all({in, out, kLarge, dtype}, StreamRef::caller())).ok());
-        EXPECT_EQ(std::memcmp(out, theirs.data(), whole), 0);
-        ASSERT_TRUE(done(comm.all_gather({in + me * kLarge * size, out, kLarge, dtype}, StreamRef::caller())).ok());
-        EXPECT_EQ(std::memcmp(out + me * kLarge * size, in + me * kLarge * size, kLarge * size), 0);
-        ASSERT_TRUE(done(comm.all_reduce({in, in, n * kLarge, dtype}, StreamRef::caller())).ok());
-        EXPECT_EQ(first_difference(in + me * kLarge * size, expected.data(), kLarge, dtype), std::nullopt);
-      });
-    }
+  Communicator comm = rank.communicator(memory.options);
+  const auto n = static_cast<size_t>(comm.size()), me = static_cast<size_t>(rank.rank());
+  const size_t bytes = kLarge * size_of(dtype), whole = n * bytes;
+  std::optional<Window> window;
+  std::vector<std::byte> heap;
+  if (memory.even_ranks_use_window) window = comm.allocate_window(2 * whole, "large").value();
+  if (!window) heap.resize(2 * whole);
+  std::byte* in = window ? window->data() : heap.data();
+  std::byte* out = in + whole;
+  fill_elements(in, test_seed(), rank.rank(), 0, n * kLarge, dtype);
+  // This rank's share of every input, and the sum of those.
+  std::vector<std::byte> theirs(whole), expected(bytes);
+  std::vector<const std::byte*> sources;
+  for (size_t r = 0; r < n; ++r) {
+    sources.push_back(theirs.data() + r * bytes);
+    fill_elements(theirs.data() + r * bytes, test_seed(), static_cast<Rank>(r), me * kLarge, kLarge, dtype);
+  }
+  reduce_elements(expected.data(), sources, kLarge, dtype, ReduceOp::kSum);
+  ASSERT_TRUE(done(comm.reduce_scatter({in, out, kLarge, dtype}, StreamRef::caller())).ok());
+  EXPECT_EQ(first_difference(out, expected.data(), kLarge, dtype), std::nullopt);
+  std::memset(out, 0xa5, whole);
+  ASSERT_TRUE(done(comm.all_to_all({in, out, kLarge, dtype}, StreamRef::caller())).ok());
+  EXPECT_EQ(std::memcmp(out, theirs.data(), whole), 0);
+  ASSERT_TRUE(done(comm.all_gather({in + me * bytes, out, kLarge, dtype}, StreamRef::caller())).ok());
+  EXPECT_EQ(std::memcmp(out + me * bytes, theirs.data() + me * bytes, bytes), 0);
+  ASSERT_TRUE(done(comm.all_reduce({in, in, n * kLarge, dtype}, StreamRef::caller())).ok());
+  EXPECT_EQ(first_difference(in + me * bytes, expected.data(), kLarge, dtype), std::nullopt);
+  rank.publish(std::to_string(hash_of({out, whole})) + " " + std::to_string(hash_of({in, whole})));
+}
+
+TEST(Bits, AreExactForLargeOperations) {
+  struct Large {
+    Memory memory;
+    int ranks;
+    DType dtype;
+  };
+  for (const Large& large : {Large{kWindowMemory, 4, DType::kBF16}, Large{kAttachedMemory, 2, DType::kF32},
+                             Large{kSmallRing, 2, DType::kF32}}) {
+    SCOPED_TRACE(std::string(large.memory.name) + ", seed " + std::to_string(test_seed()));
+    const RankReport report = run_ranks(large.ranks, RankMode::kProcesses,
+                                        [&](RankContext& rank) { run_large(rank, large.memory, large.dtype); });
+    // Every rank ends with the same whole, from all_gather and from all_reduce.
+    for (const std::string& hashes : report.published) EXPECT_EQ(hashes, report.published.front());
   }
 }
 
