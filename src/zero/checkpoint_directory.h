@@ -25,7 +25,7 @@ Result<std::vector<StepDirectory>> list_steps(const std::string& dir);
 // Removes the files of a checkpoint, its manifest first, and then its directory. What is not a checkpoint's file stays,
 // and its directory with it.
 Status remove_checkpoint(const std::string& path);
-// Removes the files of `path` that no manifest of generation `generation` names.
+// Removes the shard files in `path` that are not among `kept_files`.
 Status remove_other_generations(const std::string& path, const std::vector<std::string>& kept_files);
 // Keeps the newest `keep` complete ones and `written`; older incomplete ones go too.
 Status prune_checkpoints(const std::string& dir, const std::string& written, size_t keep);
