@@ -85,8 +85,8 @@ TEST_P(Communicators, DifferentOptionsAreTheSameErrorOnAll) {
 
 TEST_P(Communicators, OptionsThatConcernOneRankMayDiffer) {
   run_ranks(2, GetParam(), [](RankContext& rank) {
-    Communicator comm = rank.communicator(rank.rank() == 0 ? "spin_us=0,timeout_ms=9000,log_level=error"
-                                                           : "spin_us=50,timeout_ms=8000");
+    Communicator comm =
+        rank.communicator(rank.rank() == 0 ? "spin_us=0,timeout_ms=9000,log=error" : "spin_us=50,timeout_ms=8000");
     EXPECT_TRUE(outcome(comm.barrier(StreamRef::caller())).ok());
   });
 }

@@ -13,7 +13,8 @@ namespace {
 // A slot holds one chunk for everybody, or one part per reader.
 size_t part_bytes(const Fabric& fabric, const Geometry& geometry) {
   const size_t slot = fabric.staging_slot_bytes();
-  return geometry.same_for_all() ? slot : slot / static_cast<size_t>(fabric.size()) / kItemAlign * kItemAlign;
+  if (geometry.same_for_all()) return slot;
+  return slot / static_cast<size_t>(fabric.size()) / kItemAlign * kItemAlign;
 }
 
 uint64_t chunks_to(const Step& step, Rank source, Rank reader, size_t part) {

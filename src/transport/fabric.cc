@@ -15,9 +15,12 @@ namespace shardcomm {
 namespace {
 
 constexpr size_t kMinimumSlotBytes = 4096;
+constexpr size_t kLeastPartBytes = 64;
 
-size_t slot_bytes(const Options& options) {
-  return std::max(kMinimumSlotBytes, options.staging_bytes / kStagingSlots / 64 * 64);
+// A part of at least one element for every rank.
+size_t slot_bytes(const Options& options, int size) {
+  const size_t parts = static_cast<size_t>(size) * kLeastPartBytes;
+  return std::max({kMinimumSlotBytes, parts, options.staging_bytes / kStagingSlots / 64 * 64});
 }
 
 int usable_cores() {
@@ -30,7 +33,7 @@ int usable_cores() {
 
 Result<Fabric::Offer> Fabric::prepare(std::unique_ptr<MappedTransport> transport, Rank rank, int size,
                                       const Options& options) {
-  const size_t bytes = staging_offset(size) + kStagingSlots * slot_bytes(options);
+  const size_t bytes = staging_offset(size) + kStagingSlots * slot_bytes(options, size);
   SHARDCOMM_TRY_ASSIGN(Segment control, Segment::create(bytes, fmt::format("control block of rank {}", rank)));
   auto* block = new (control.data()) ControlBlock;  // members without initialisers: the pages stay zero
   block->layout = kControlLayout;
@@ -66,7 +69,7 @@ Result<std::unique_ptr<Fabric>> Fabric::connect(Offer offer, std::span<const Car
   fabric->control_mapping_ = std::move(mapping);
   fabric->oversubscribed_ = offer.size > usable_cores();
   fabric->spin_ = options.spin;
-  fabric->slot_bytes_ = slot_bytes(options);
+  fabric->slot_bytes_ = slot_bytes(options, offer.size);
   fabric->consumed_base_.resize(static_cast<size_t>(offer.size));
   fabric->consumed_now_.resize(static_cast<size_t>(offer.size));
   return fabric;

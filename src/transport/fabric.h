@@ -73,11 +73,9 @@ class Fabric {
 
   // --- memory ---
   SourceEntry describe(const void* address, size_t bytes) const noexcept;
-  bool needs_staging(const SourceEntry& own) const noexcept;                 // some peer can read it no other way
   const std::byte* map(Rank peer, const SourceEntry& entry) const noexcept;  // null: not mapped here
-  Status read(Rank peer, void* target, uint64_t address, size_t bytes) {
-    return transport_->read(peer, target, address, bytes);
-  }
+  // By cross-memory attach. Where the peer is gone, the error is the failure that all ranks tell.
+  Status read(Rank peer, void* target, uint64_t address, size_t bytes);
 
   // --- staging: chunk numbers count from 0 in each operation ---
   size_t staging_slot_bytes() const noexcept { return slot_bytes_; }
@@ -118,6 +116,7 @@ class Fabric {
   void raise(Signal& signal, uint64_t value) noexcept;
   Status wait(Signal& signal, uint64_t value, Rank peer, Deadline deadline);
   Status wait_slow(Signal& signal, uint64_t value, Rank peer, Deadline deadline);
+  std::optional<Rank> lost_peer() const;
   Status check_wait(const Signal& signal, uint64_t value, Rank peer, Deadline deadline);
   Status fail(Code code, std::string text) noexcept;  // tells everyone, then returns it
   std::string late_text() const;

@@ -33,6 +33,15 @@ const std::byte* Fabric::map(Rank peer, const SourceEntry& entry) const noexcept
   return nullptr;
 }
 
+Status Fabric::read(Rank peer, void* target, uint64_t address, size_t bytes) {
+  const Status status = transport_->read(peer, target, address, bytes);
+  if (status.ok()) return status;
+  // A peer that failed first may have ended since: what made it fail is the cause.
+  SHARDCOMM_TRY(failure());
+  SHARDCOMM_TRY(check_peers());
+  return status;
+}
+
 uint32_t Fabric::add_window(std::byte* base, size_t bytes, std::vector<uint64_t> raw_base_by_rank,
                             MappedTransport::Mapping mapping) {
   std::lock_guard lock(windows_mutex_);

@@ -82,19 +82,27 @@ Status Fabric::check_wait(const Signal& signal, uint64_t value, Rank peer, Deadl
   if (left && signal.value.load(std::memory_order_acquire) < value) {
     return fail(Code::kPeerLost, fmt::format("rank {} left the communicator; {}", peer, late_text()));
   }
-  if (Status lost = check_peers(); !lost.ok() && signal.value.load(std::memory_order_acquire) < value) return lost;
+  if (const auto lost = lost_peer(); lost && signal.value.load(std::memory_order_acquire) < value) {
+    return fail(Code::kPeerLost, fmt::format("the process of rank {} ended; {}", *lost, late_text()));
+  }
   if (Clock::now() >= deadline && signal.value.load(std::memory_order_acquire) < value) {
     return fail(Code::kTimedOut, late_text());
   }
   return {};
 }
 
-Status Fabric::check_peers() noexcept {
+// A rank that left in good order is missed only by those that wait for it.
+std::optional<Rank> Fabric::lost_peer() const {
   for (const Rank r : transport_->ended_peers()) {
-    if (block(r).progress.departed.load(std::memory_order_acquire) != 0) continue;
-    return fail(Code::kPeerLost, fmt::format("the process of rank {} ended; {}", r, late_text()));
+    if (block(r).progress.departed.load(std::memory_order_acquire) == 0) return r;
   }
-  return {};
+  return std::nullopt;
+}
+
+// Says nothing of the operation in flight, which another thread may be running.
+Status Fabric::check_peers() noexcept {
+  const auto lost = lost_peer();
+  return lost ? fail(Code::kPeerLost, fmt::format("the process of rank {} ended", *lost)) : Status();
 }
 
 // "op 7 all_gather f32 1024: waiting for rank 2 (last finished op 6, started op 6)"

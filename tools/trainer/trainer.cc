@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "tools/trainer/state.h"
 
@@ -54,6 +55,7 @@ Result<std::unique_ptr<Trainer>> Trainer::create(Communicator& comm, const Train
   std::unique_ptr<Trainer> trainer(new Trainer(comm, options, std::move(data)));
   SHARDCOMM_TRY(trainer->build());
   SHARDCOMM_TRY(trainer->resume());
+  trainer->sent_mark_ = comm.traffic().bytes_sent;
   return trainer;
 }
 
@@ -121,7 +123,6 @@ Status Trainer::micro_batch(const Samples& samples, float gradient_scale) {
 // micro-batch into the shards.
 Result<StepReport> Trainer::step() {
   const int64_t begin = trace_now_ns();
-  const uint64_t sent_before = comm_.traffic().bytes_sent;
   exposed_ns_ = 0;
   const auto ranks = static_cast<uint64_t>(comm_.size());
   const uint64_t round = options_.batch * ranks;  // samples of one micro-batch of all ranks
@@ -149,6 +150,10 @@ Result<StepReport> Trainer::step() {
     const Exposed waiting(exposed_ns_);
     SHARDCOMM_TRY_ASSIGN(norm, engine_->gradient_norm());
   }
+  // The norm has waited for everything in flight, so here every step has sent all it sends but the new parameters,
+  // which are counted with the next.
+  const uint64_t sent = comm_.traffic().bytes_sent;
+  const uint64_t step_bytes = sent - std::exchange(sent_mark_, sent);
   const double loss = all_loss[0] * scale;
   if (!std::isfinite(loss) || !std::isfinite(norm)) {
     return Status(Code::kFailedPrecondition,
@@ -180,15 +185,30 @@ Result<StepReport> Trainer::step() {
                     .exposed_comm_ms = milliseconds(exposed_ns_),
                     .live_bytes = memory.live_bytes,
                     .peak_bytes = memory.peak_bytes,
-                    .bytes_sent = comm_.traffic().bytes_sent - sent_before};
+                    .bytes_sent = step_bytes};
+}
+
+template <class Body>
+Status Trainer::uncounted(Body&& body) {
+  engine_->zero_gradients();  // they are zero; waits for the new parameters still on their way
+  const uint64_t pending = comm_.traffic().bytes_sent - sent_mark_;
+  SHARDCOMM_TRY(body());
+  sent_mark_ = comm_.traffic().bytes_sent - pending;
+  (void)trace_take();
+  return {};
+}
+
+Result<double> Trainer::evaluate() {
+  std::vector<double> total{0, 0};
+  SHARDCOMM_TRY(uncounted([&] { return evaluate_all(total); }));
+  return total[1] == 0 ? 0.0 : total[0] / total[1];
 }
 
 // Every rank takes the same number of rounds, also where it has nothing left to read: the units are gathered together.
-Result<double> Trainer::evaluate() {
+Status Trainer::evaluate_all(std::vector<double>& total) {
   const auto ranks = static_cast<uint64_t>(comm_.size());
   const uint64_t samples = data_.validation_samples();
   const uint64_t round = options_.batch * ranks;
-  std::vector<double> total{0, 0};
   Samples mine;
   for (uint64_t first = 0; first < samples; first += round) {
     const uint64_t from = std::min(samples, first + static_cast<uint64_t>(comm_.rank()) * options_.batch);
@@ -200,8 +220,7 @@ Result<double> Trainer::evaluate() {
     SHARDCOMM_TRY(engine_->finish_step(StreamRef::caller()));
   }
   SHARDCOMM_TRY_ASSIGN(total, sum<double>(std::move(total)));
-  (void)trace_take();
-  return total[1] == 0 ? 0.0 : total[0] / total[1];
+  return {};
 }
 
 // Operands of small all-reduces are shown whole to every peer: token count (u64), loss (f64), and the norm's largest
@@ -213,9 +232,12 @@ uint64_t Trainer::small_bytes_per_step() const {
 
 Result<std::string> Trainer::save() {
   const RunState state{options_.model, options_.seed, data_.train_tokens(), position_, tokens_};
-  SHARDCOMM_TRY_ASSIGN(const std::string written, save_checkpoint(*engine_, *optimizer_, options_.save_dir, steps_done_,
-                                                                  state_text(state), options_.keep));
-  (void)trace_take();
+  std::string written;
+  SHARDCOMM_TRY(uncounted([&]() -> Status {
+    SHARDCOMM_TRY_ASSIGN(written, save_checkpoint(*engine_, *optimizer_, options_.save_dir, steps_done_,
+                                                  state_text(state), options_.keep));
+    return {};
+  }));
   return written;
 }
 

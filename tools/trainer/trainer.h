@@ -44,6 +44,9 @@ class Trainer {
   Status forward(const Batch& batch);
   Status backward();
   Status micro_batch(const Samples& samples, float gradient_scale);
+  Status evaluate_all(std::vector<double>& total);  // sum of losses, tokens
+  template <class Body>
+  Status uncounted(Body&& body);  // bytes that `body` sends belong to no step
   template <class T>
   Result<std::vector<T>> sum(std::vector<T> values);
 
@@ -59,6 +62,7 @@ class Trainer {
   uint64_t position_ = 0;  // samples of the training order consumed, by all ranks together
   uint64_t tokens_ = 0;
   bool resumed_ = false;
+  uint64_t sent_mark_ = 0;  // bytes sent until the last gradient norm, what else was done since then left out
   int64_t exposed_ns_ = 0;
   std::vector<TraceEvent> last_events_;
 };
