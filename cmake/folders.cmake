@@ -7,6 +7,20 @@ target_compile_options(shardcomm_build_flags INTERFACE
   $<$<COMPILE_LANGUAGE:C,CXX>:-Wconversion>)
 target_include_directories(shardcomm_build_flags INTERFACE ${PROJECT_SOURCE_DIR}/include)
 
+# Sources of this directory that run now and then and are full of JSON or formatting templates, whose optimization would
+# take most of a build.
+function(shardcomm_rarely_run)
+  set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "-O1")
+endfunction()
+
+# What nearly every source of src/ includes, parsed once: the standard library is most of what a build reads. Sources
+# still include what they use.
+file(GENERATE OUTPUT ${PROJECT_BINARY_DIR}/precompiled.cc CONTENT "")
+add_library(shardcomm_precompiled OBJECT ${PROJECT_BINARY_DIR}/precompiled.cc)
+target_link_libraries(shardcomm_precompiled PRIVATE shardcomm_build_flags fmt::fmt)
+target_precompile_headers(shardcomm_precompiled PRIVATE
+  <atomic> <chrono> <functional> <map> <memory> <mutex> <optional> <span> <string> <string_view> <vector> <fmt/format.h>)
+
 # A folder of src/ as an object library. USES names the external libraries (targets) it compiles against.
 function(shardcomm_folder name)
   cmake_parse_arguments(arg "" "" "SOURCES;USES" ${ARGN})
@@ -16,6 +30,9 @@ function(shardcomm_folder name)
   add_library(shardcomm_${name} OBJECT ${arg_SOURCES})
   target_include_directories(shardcomm_${name} PRIVATE ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(shardcomm_${name} PRIVATE shardcomm_build_flags ${arg_USES})
+  if("fmt::fmt" IN_LIST arg_USES)
+    target_precompile_headers(shardcomm_${name} REUSE_FROM shardcomm_precompiled)
+  endif()
   set_property(GLOBAL APPEND PROPERTY SHARDCOMM_FOLDERS shardcomm_${name})
   set_property(GLOBAL APPEND PROPERTY SHARDCOMM_USES ${arg_USES})
 endfunction()

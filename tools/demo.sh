@@ -19,7 +19,7 @@ out=build/demo
 rm -rf "$out"
 mkdir -p "$out"
 
-"$shardcomm" train --ranks 4 --stage 3 --steps 200 --batch 4 --seq 64 \
+"$shardcomm" train --ranks 4 --stage 3 --steps 300 --batch 4 --seq 64 \
   --save "$out/checkpoints" --log "$out/log.jsonl" --timeline "$out/timeline.svg" --trace "$out/trace.json"
 "$shardcomm" ckpt verify "$out/checkpoints"
 "$shardcomm" generate --checkpoint "$out/checkpoints" --prompt "// The " --tokens 300 --temperature 0.8 --seed 1 > "$out/sample.txt"
