@@ -114,60 +114,62 @@ class Model {
   Model(ZeroEngine& engine, const ModelShape& shape, StreamRef compute)
       : engine_(engine), shape_(shape), compute_(compute) {}
 
-  // Forward and backward of samples [first, last) of `step`; loss and gradients are divided by `divisor`. Call loss()
-  // after finish_step and a synchronized compute stream.
+  // Forward and backward of samples [first, last) of `step`; loss and gradients are divided by `divisor`. Call
+  // take_loss() after finish_step and a synchronized compute stream.
   void run(uint64_t step, size_t first, size_t last, float divisor) {
-    samples_ = last - first;
-    step_ = step;
-    first_ = first;
-    divisor_ = divisor;
+    const Batch batch{step, first, last - first, divisor};
     const auto units = static_cast<UnitId>(shape_.blocks + 2);
-    for (UnitId u = 0; u < units; ++u) use(u, Pass::kForward);
-    for (UnitId u = units; u-- > 0;) use(u, Pass::kBackward);
+    for (UnitId u = 0; u < units; ++u) use(u, Pass::kForward, batch);
+    for (UnitId u = units; u-- > 0;) use(u, Pass::kBackward, batch);
   }
   void forward_only(uint64_t step, size_t first, size_t last) {
-    samples_ = last - first;
-    step_ = step;
-    first_ = first;
-    divisor_ = 1;
-    for (UnitId u = 0; u < shape_.blocks + 2; ++u) use(u, Pass::kForward);
+    for (UnitId u = 0; u < shape_.blocks + 2; ++u) use(u, Pass::kForward, {step, first, last - first, 1});
   }
   double take_loss() { return std::exchange(loss_, 0); }
 
  private:
   using Views = std::vector<ParameterView>;
 
-  void use(UnitId unit, Pass pass) {
+  // By value in the stream's work: the caller may be preparing the next one.
+  struct Batch {
+    uint64_t step;
+    size_t first, samples;
+    float divisor;
+  };
+
+  void use(UnitId unit, Pass pass, const Batch& batch) {
     must(engine_.before(unit, pass, compute_));
     const auto views = engine_.parameters(unit);
     must(compute_.enqueue(
-        [this, unit, pass, first = first_, samples = samples_, step = step_, copy = Views(views.begin(), views.end())] {
-          compute(unit, pass, copy, step, first, samples);
-        }));
+        [this, unit, pass, batch, copy = Views(views.begin(), views.end())] { compute(unit, pass, copy, batch); }));
     must(engine_.after(unit, pass, compute_));
   }
 
-  void compute(UnitId unit, Pass pass, const Views& views, uint64_t step, size_t first, size_t samples) {
+  void compute(UnitId unit, Pass pass, const Views& views, const Batch& batch) {
     const bool forward = pass == Pass::kForward;
     if (unit == 0) {
-      forward ? enter(views, step, first, samples) : leave(views, step, first, samples);
+      forward ? enter(views, batch) : leave(views, batch);
     } else if (unit <= shape_.blocks) {
-      forward ? block(unit, views, samples) : block_back(unit, views, samples);
+      forward ? block(unit, views, batch.samples) : block_back(unit, views, batch.samples);
     } else {
-      forward ? head(views, step, first, samples) : head_back(views, samples);
+      forward ? head(views, batch) : head_back(views, batch.samples);
     }
   }
 
-  float input(uint64_t step, size_t sample, size_t i) const { return noise("x", step * 1000 + sample, i); }
-  float target(uint64_t step, size_t sample, size_t i) const { return 0.5f * std::sin(3 * input(step, sample, i)); }
+  static float input(const Batch& batch, size_t sample, size_t i) {
+    return noise("x", batch.step * 1000 + batch.first + sample, i);
+  }
+  static float target(const Batch& batch, size_t sample, size_t i) {
+    return 0.5f * std::sin(3 * input(batch, sample, i));
+  }
 
-  void enter(const Views& views, uint64_t step, size_t first, size_t samples) {
+  void enter(const Views& views, const Batch& batch) {
     const auto w = values_of(views[0]), b = values_of(views[1]);
-    activations_.assign(shape_.blocks + 1, std::vector<float>(samples * shape_.width));
-    for (size_t s = 0; s < samples; ++s) {
+    activations_.assign(shape_.blocks + 1, std::vector<float>(batch.samples * shape_.width));
+    for (size_t s = 0; s < batch.samples; ++s) {
       for (size_t h = 0; h < shape_.width; ++h) {
         float z = b[h];
-        for (size_t d = 0; d < shape_.inputs; ++d) z += w[h * shape_.inputs + d] * input(step, first + s, d);
+        for (size_t d = 0; d < shape_.inputs; ++d) z += w[h * shape_.inputs + d] * input(batch, s, d);
         activations_[0][s * shape_.width + h] = std::tanh(z);
       }
     }
@@ -185,17 +187,17 @@ class Model {
     }
   }
 
-  void head(const Views& views, uint64_t step, size_t first, size_t samples) {
+  void head(const Views& views, const Batch& batch) {
     const auto w = values_of(views[0]), b = values_of(views[1]);
     const std::vector<float>& in = activations_.back();
-    errors_.assign(samples * shape_.inputs, 0);
-    for (size_t s = 0; s < samples; ++s) {
+    errors_.assign(batch.samples * shape_.inputs, 0);
+    for (size_t s = 0; s < batch.samples; ++s) {
       for (size_t d = 0; d < shape_.inputs; ++d) {
         float z = b[d];
         for (size_t h = 0; h < shape_.width; ++h) z += w[h * shape_.inputs + d] * in[s * shape_.width + h];
-        const float error = z - target(step, first + s, d);
-        loss_ += 0.5 * static_cast<double>(error) * static_cast<double>(error) / static_cast<double>(divisor_);
-        errors_[s * shape_.inputs + d] = error / divisor_;
+        const float error = z - target(batch, s, d);
+        loss_ += 0.5 * static_cast<double>(error) * static_cast<double>(error) / static_cast<double>(batch.divisor);
+        errors_[s * shape_.inputs + d] = error / batch.divisor;
       }
     }
   }
@@ -242,14 +244,14 @@ class Model {
     add_to_gradient(views[2], dscale);
   }
 
-  void leave(const Views& views, uint64_t step, size_t first, size_t samples) {
+  void leave(const Views& views, const Batch& batch) {
     std::vector<float> dw(shape_.width * shape_.inputs), db(shape_.width);
-    for (size_t s = 0; s < samples; ++s) {
+    for (size_t s = 0; s < batch.samples; ++s) {
       for (size_t h = 0; h < shape_.width; ++h) {
         const float a = activations_[0][s * shape_.width + h];
         const float dz = upstream_[s * shape_.width + h] * (1 - a * a);
         db[h] += dz;
-        for (size_t d = 0; d < shape_.inputs; ++d) dw[h * shape_.inputs + d] += dz * input(step, first + s, d);
+        for (size_t d = 0; d < shape_.inputs; ++d) dw[h * shape_.inputs + d] += dz * input(batch, s, d);
       }
     }
     add_to_gradient(views[0], dw);
@@ -265,9 +267,6 @@ class Model {
   ZeroEngine& engine_;
   const ModelShape shape_;
   StreamRef compute_;
-  uint64_t step_ = 0;
-  size_t first_ = 0, samples_ = 0;
-  float divisor_ = 1;
   double loss_ = 0;
   std::vector<std::vector<float>> activations_;
   std::vector<float> errors_, upstream_;
