@@ -136,6 +136,23 @@ const Knob kKnobs[] = {
          },
      .show = [](const Options& o) { return std::string(o.job_secret.empty() ? "unset" : "set"); },
      .is_secret = true},
+    {.name = "dump_dir",
+     .variable = "SHARDCOMM_DUMP_DIR",
+     .help = "where each rank writes its last operations when its communicator fails, and on SIGUSR1; empty: nowhere",
+     .set =
+         [](Options& o, std::string_view v) {
+           o.dump_dir = v;
+           return std::string();
+         },
+     .show = [](const Options& o) { return o.dump_dir.empty() ? "none" : o.dump_dir; }},
+    {.name = "dump_signal",
+     .variable = "SHARDCOMM_DUMP_SIGNAL",
+     .help = "whether SIGUSR1 dumps: auto (unless the program handles it), on (before the program's handler) or off",
+     .set =
+         [](Options& o, std::string_view v) {
+           return set_word(o.dump_signal, v, {"auto", "on", "off"});
+         },
+     .show = [](const Options& o) { return o.dump_signal; }},
     {.name = "trace_events",
      .variable = "SHARDCOMM_TRACE_EVENTS",
      .help = "events kept for the timeline; 0 records nothing",
