@@ -19,10 +19,12 @@ struct SHARDCOMM_EXPORT Options {
   std::chrono::milliseconds init_timeout{120'000};  // SHARDCOMM_INIT_TIMEOUT_MS: for meeting and connecting
   std::chrono::microseconds spin{20};               // SHARDCOMM_SPIN_US: busy waiting before sleeping in the kernel
   std::string log_level = "warn";                   // SHARDCOMM_LOG: error, warn, info, debug, trace, off
-  std::string job_secret;   // SHARDCOMM_JOB_SECRET: authenticates connections; never logged, never in argv
+  std::string algorithm;   // SHARDCOMM_ALGORITHM: engines or rows to choose from, "direct"; empty: all
+  std::string tune_file;   // SHARDCOMM_TUNE_FILE: a MachineModel from `shardcomm bench --tune`; empty: typical figures
+  std::string job_secret;  // SHARDCOMM_JOB_SECRET: authenticates connections; never logged, never in argv
   std::string dump_dir;  // SHARDCOMM_DUMP_DIR: where the flight recorder's dumps go (flight.h); empty: none on failure
   std::string dump_signal = "auto";  // SHARDCOMM_DUMP_SIGNAL: whether SIGUSR1 dumps: auto, on, off
-  size_t trace_events = 0;  // SHARDCOMM_TRACE_EVENTS: size of the trace ring; 0 records nothing
+  size_t trace_events = 0;           // SHARDCOMM_TRACE_EVENTS: size of the trace ring; 0 records nothing
 
   static Result<Options> from_env();
   // from_env(), then "timeout_ms=5000,transports=shm" over it: the table's names without prefix, lower case.

@@ -44,6 +44,24 @@ enum class SourceKind : uint8_t {
 };
 SHARDCOMM_EXPORT std::string_view name(SourceKind kind) noexcept;
 
+// What the machine does, as the costs of algorithms need it. Bandwidths are those of one rank while all ranks move
+// bytes. The defaults are typical of a small x86 server; `shardcomm bench --tune FILE` measures this machine, and the
+// option tune_file reads the file back.
+struct SHARDCOMM_EXPORT MachineModel {
+  double signal_us = 0.15;        // one cache line's way from core to core
+  double switch_us = 3;           // from one rank to the next on the same core, where ranks outnumber cores
+  double lookup_us = 0.05;        // to find where one peer's bytes are, of a rank that reads them in place
+  double cached_gbs = 12;         // copies that stay in the caches
+  double memory_gbs = 8;          // copies that do not
+  double attach_us = 0.5;         // one call of cross-memory attach
+  double attach_gbs = 6;          // its copies
+  double staged_gbs = 4;          // copies through the staging ring, both of them together
+  double cache_bytes = 12 << 20;  // traffic of all ranks together that still counts as cached
+  std::string to_json() const;
+  // kInvalidArgument names the key that is unknown, missing, or no positive number.
+  static Result<MachineModel> parse(std::string_view json);
+};
+
 struct Shape {
   Collective collective = Collective::kBarrier;
   size_t count = 0;  // elements per shard (all_reduce, broadcast: of the whole)
@@ -57,7 +75,7 @@ struct SHARDCOMM_EXPORT CollectivePlan {
   SourceKind source = SourceKind::kMapped;
   size_t chunk_bytes = 0;
   double predicted_us = 0;
-  std::string reason;  // one sentence: what it beat and why
+  std::string reason;  // one sentence: what it beat, by whose figures
   std::string to_text() const;
 };
 

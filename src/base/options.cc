@@ -118,6 +118,25 @@ const Knob kKnobs[] = {
      .help = "busy waiting before sleeping in the kernel",
      .set = [](Options& o, std::string_view v) { return set_duration(o.spin, v, 0, 10'000'000); },
      .show = [](const Options& o) { return fmt::format("{}", o.spin.count()); }},
+    {.name = "algorithm",
+     .variable = "SHARDCOMM_ALGORITHM",
+     .help = "engines (inline, direct) or rows to choose from where they can run; empty: all",
+     .set =
+         [](Options& o, std::string_view v) {
+           o.algorithm = v;  // what is valid, the registry of algorithms knows
+           return std::string();
+         },
+     .show = [](const Options& o) { return o.algorithm.empty() ? "all" : o.algorithm; },
+     .is_list = true},
+    {.name = "tune_file",
+     .variable = "SHARDCOMM_TUNE_FILE",
+     .help = "figures of this machine, from bench --tune; empty: typical ones",
+     .set =
+         [](Options& o, std::string_view v) {
+           o.tune_file = v;
+           return std::string();
+         },
+     .show = [](const Options& o) { return o.tune_file.empty() ? "typical" : o.tune_file; }},
     {.name = "log",
      .variable = "SHARDCOMM_LOG",
      .help = "least severe log line that is written",

@@ -2,8 +2,10 @@
 // idea: every rank announces what it does and where its bytes are, everybody checks that all agree, and then each rank
 // takes what is its own from its peers' memory. Who takes what is a value (geometry.h).
 #pragma once
+#include <array>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "planner/planner.h"
 #include "shardcomm/communicator.h"
@@ -28,14 +30,15 @@ struct Operation {
   std::span<const size_t> counts;  // ragged forms only
   std::string_view label;
   uint64_t epoch = 0;
-  Deadline deadline;
 };
 
 struct Execution {
   Fabric& fabric;
   const Operation& operation;
+  TimeLimit& limit;
   TrafficCounters& traffic;
   size_t chunk_bytes;  // of pieces read by cross-memory attach
+  SourceLookup sources{fabric};
 };
 
 struct Algorithm {
@@ -47,9 +50,30 @@ struct Algorithm {
 };
 std::span<const Algorithm> algorithms() noexcept;
 
-Workload workload_of(const Operation& operation, int size, SourceKind memory) noexcept;
-// The row that the planner prefers; the same on every rank. Allocates nothing.
-const Algorithm& select(const Workload& workload, const Topology& topology) noexcept;
-CollectivePlan explain(const Workload& workload, const Topology& topology, std::string_view transport);
+// `memory` does not bear on the choice of a row, which all ranks must make alike though each may bring other memory.
+Workload workload_of(const Operation& operation, int size, SourceKind memory = SourceKind::kMapped) noexcept;
+
+// Chooses rows for one communicator, the same on every rank, and remembers by shape. One operation at a time.
+class Chooser {
+ public:
+  // `allowed`: engines ("direct") or names of rows, separated by commas; where none of them can run, and when empty,
+  // all rows are candidates. kInvalidArgument lists what there is.
+  static Result<Chooser> create(Site site, std::string_view allowed);
+  const Algorithm& choose(const Workload& workload) noexcept;  // allocates nothing
+  CollectivePlan explain(const Workload& workload) const;
+
+ private:
+  struct Memory {
+    Workload workload;
+    const Algorithm* algorithm = nullptr;
+  };
+  explicit Chooser(Site site) : site_(std::move(site)) {}
+  struct Rows;
+  Rows candidates(const Workload& workload) const noexcept;
+
+  Site site_;
+  std::vector<bool> allowed_;          // by row; empty: all
+  std::array<Memory, 16> remembered_;  // by a hash of the shape
+};
 
 }  // namespace shardcomm

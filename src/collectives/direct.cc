@@ -21,7 +21,7 @@ bool announce_sources(Execution& execution, const Step& step) {
   bool staged = false;
   if (step.geometry.reads_from(fabric.rank())) {
     for (const Item& item : step.items) {
-      entries[count] = fabric.describe(item.in, step.geometry.in_bytes(item, fabric.rank()));
+      entries[count] = execution.sources.describe(item.in, step.geometry.in_bytes(item, fabric.rank()));
       staged = staged || entries[count].staged != 0;
       ++count;
     }
@@ -51,7 +51,7 @@ Status copy_from(Execution& execution, const Step& step, Rank source) {
       const std::byte* own = item.in + transfer.offset_bytes;
       if (own != target)
         SHARDCOMM_TRY(kernels::launch(kernels::CopyLaunch{target, own, transfer.bytes}, StreamRef::caller()));
-    } else if (const std::byte* mapped = fabric.map(source, entries[i]); mapped != nullptr) {
+    } else if (const std::byte* mapped = execution.sources.map(source, entries[i]); mapped != nullptr) {
       SHARDCOMM_TRY(kernels::launch(kernels::CopyLaunch{target, mapped + transfer.offset_bytes, transfer.bytes},
                                     StreamRef::caller()));
     } else if (fabric.attach()) {
@@ -90,7 +90,7 @@ Status find_sources(Execution& execution, const Step& step, size_t i, ReduceSour
     const Transfer transfer = step.geometry.transfer(item, r, fabric.rank());
     const SourceEntry& entry = entries_of(fabric, r)[i];
     const auto k = static_cast<size_t>(r);
-    const std::byte* mapped = r == fabric.rank() ? item.in : fabric.map(r, entry);
+    const std::byte* mapped = r == fabric.rank() ? item.in : execution.sources.map(r, entry);
     found.base[k] = mapped == nullptr ? nullptr : mapped + transfer.offset_bytes;
     found.address[k] = entry.address + transfer.offset_bytes;
     if (mapped != nullptr) continue;
@@ -132,7 +132,7 @@ Status reduce(Execution& execution, const Step& step) {
 Status run_batch(Execution& execution, const Step& step) {
   Fabric& fabric = execution.fabric;
   const bool own_staged = announce_sources(execution, step);
-  SHARDCOMM_TRY(fabric.collect(execution.operation.deadline));
+  SHARDCOMM_TRY(fabric.collect(execution.limit));
   bool any_staged = own_staged;
   for (Rank r = 0; r < fabric.size(); ++r) any_staged = any_staged || is_staged(entries_of(fabric, r));
   if (any_staged) {
@@ -142,7 +142,7 @@ Status run_batch(Execution& execution, const Step& step) {
   }
   count_traffic(execution, step);
   fabric.finish_reading();
-  return step.last ? fabric.await_readers(execution.operation.deadline) : Status();
+  return step.last ? fabric.await_readers(execution.limit) : Status();
 }
 
 }  // namespace

@@ -62,7 +62,7 @@ Status run_inline(Execution& execution, const Step& step) {
     }
   }
   fabric.announce(signature_of(operation, step.phase), position, {operation.epoch, operation.label});
-  SHARDCOMM_TRY(fabric.collect(operation.deadline));
+  SHARDCOMM_TRY(fabric.collect(execution.limit));
   count_traffic(execution, step);
   return step.geometry.reduces() ? combine(execution, step) : copy_out(execution, step);
 }

@@ -1,4 +1,5 @@
-// The table of algorithms, their costs, and the choice among them.
+// The table of algorithms and their costs (alpha-beta, Hockney 1994).
+#include <algorithm>
 #include <cmath>
 
 #include "collectives/algorithms.h"
@@ -7,35 +8,36 @@
 namespace shardcomm {
 namespace {
 
-// A typical two-core x86 server, until the machine's own figures are measured: one cache line's way between cores,
-// copy bandwidth of one core out of cache and out of memory, a system call.
-constexpr double kSignalUs = 0.15;
-constexpr double kCachedGbs = 12.0;
-constexpr double kMemoryGbs = 8.0;
-constexpr double kSystemCallUs = 0.5;
-
 double us(double bytes, double gigabytes_per_second) { return bytes / gigabytes_per_second / 1e3; }
 
-// The payload is copied in by its owner and out by every reader; a message cannot be longer than its slot.
-Cost inline_cost(const Workload& workload, const Topology& topology) {
-  if (workload.announced_bytes > kInlineCapacity) return {INFINITY, INFINITY};
-  const auto peers = static_cast<double>(topology.world_size - 1);
-  const auto announced = static_cast<double>(workload.announced_bytes);
-  const bool all_reduce = workload.collective == Collective::kAllReduce;
-  const double read = all_reduce ? announced * peers : static_cast<double>(workload.whole_bytes);
-  return {kSignalUs * peers, us(announced + read, kCachedGbs)};
+// Until a rank has seen the signals of all others. Where ranks outnumber cores, all must have had their turn.
+double meeting_us(const Topology& topology, const MachineModel& machine) {
+  const int turns = (topology.world_size + topology.cores_per_node - 1) / topology.cores_per_node;
+  return machine.signal_us * (topology.world_size - 1) + (turns > 1 ? machine.switch_us * turns : 0);
 }
 
-// Two signals, addresses to resolve, and one copy.
-Cost direct_cost(const Workload& workload, const Topology& topology) {
-  const auto peers = static_cast<double>(topology.world_size - 1);
+// The payload is copied in by its owner and out by every reader; a message cannot be longer than its slot.
+Cost inline_cost(const Workload& workload, const Topology& topology, const MachineModel& machine) {
+  if (workload.announced_bytes > kInlineCapacity) return {INFINITY, INFINITY};
+  const auto announced = static_cast<double>(workload.announced_bytes);
   const bool all_reduce = workload.collective == Collective::kAllReduce;
-  const double signals = all_reduce ? 3 : 2;
-  double latency = kSignalUs * signals * peers + 0.05 * peers;
-  double bytes = static_cast<double>(workload.whole_bytes);
-  if (workload.memory == SourceKind::kAttached) latency += kSystemCallUs * peers;
-  if (workload.memory == SourceKind::kStaged) bytes *= 2;
-  return {latency, us(bytes, kMemoryGbs)};
+  const double read = all_reduce ? announced * topology.world_size : static_cast<double>(workload.whole_bytes);
+  return {meeting_us(topology, machine), us(announced + read, machine.cached_gbs)};
+}
+
+// Two meetings (all_reduce three), addresses to resolve, and one copy.
+Cost direct_cost(const Workload& workload, const Topology& topology, const MachineModel& machine) {
+  const double peers = topology.world_size - 1;
+  const bool all_reduce = workload.collective == Collective::kAllReduce;
+  double latency = meeting_us(topology, machine) * (all_reduce ? 3 : 2) + machine.lookup_us * peers;
+  const auto whole = static_cast<double>(workload.whole_bytes);
+  double gbs = whole * topology.world_size <= machine.cache_bytes ? machine.cached_gbs : machine.memory_gbs;
+  if (workload.memory == SourceKind::kAttached) {
+    latency += machine.attach_us * peers;
+    gbs = std::min(gbs, machine.attach_gbs);
+  }
+  if (workload.memory == SourceKind::kStaged) gbs = std::min(gbs, machine.staged_gbs);
+  return {latency, us(whole, gbs)};
 }
 
 constexpr TransportKind kMapped = TransportKind::kMapped;
@@ -61,23 +63,6 @@ constexpr Algorithm kAlgorithms[] = {
     {"reduce_scatter_many_inline", Collective::kReduceScatterMany, kMapped, inline_cost, reduce_scatter_inline},
     {"reduce_scatter_many_direct", Collective::kReduceScatterMany, kMapped, direct_cost, reduce_scatter_direct},
 };
-
-// The rows of one collective stand together, at most kMaxRows of them.
-constexpr size_t kMaxRows = 4;
-struct Rows {
-  size_t first = 0, count = 0;
-  Candidate candidates[kMaxRows];
-};
-
-Rows rows_of(Collective collective) noexcept {
-  Rows rows;
-  for (size_t i = 0; i < std::size(kAlgorithms); ++i) {
-    if (kAlgorithms[i].collective != collective) continue;
-    if (rows.count == 0) rows.first = i;
-    rows.candidates[rows.count++] = {kAlgorithms[i].name, kAlgorithms[i].cost};
-  }
-  return rows;
-}
 
 }  // namespace
 
@@ -116,18 +101,6 @@ Workload workload_of(const Operation& operation, int size, SourceKind memory) no
     workload.announced_bytes += align_item(announced);
   }
   return workload;
-}
-
-const Algorithm& select(const Workload& workload, const Topology& topology) noexcept {
-  const Rows rows = rows_of(workload.collective);
-  return kAlgorithms[rows.first + choose(workload, topology, {rows.candidates, rows.count})];
-}
-
-CollectivePlan explain(const Workload& workload, const Topology& topology, std::string_view transport) {
-  const Rows rows = rows_of(workload.collective);
-  CollectivePlan plan = explain_choice(workload, topology, {rows.candidates, rows.count}, transport);
-  plan.source = plan.algorithm.ends_with("_inline") ? SourceKind::kInline : workload.memory;
-  return plan;
 }
 
 }  // namespace shardcomm

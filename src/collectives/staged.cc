@@ -42,7 +42,8 @@ class StagedRun {
  public:
   StagedRun(Execution& execution, const Step& step, bool own_staged)
       : fabric_(execution.fabric),
-        deadline_(execution.operation.deadline),
+        sources_(execution.sources),
+        limit_(execution.limit),
         step_(step),
         part_(part_bytes(fabric_, step.geometry)) {
     const Rank me = fabric_.rank();
@@ -70,7 +71,7 @@ class StagedRun {
  private:
   // This rank's chunk, for whoever reads it.
   Status stage(uint64_t chunk) {
-    SHARDCOMM_TRY_ASSIGN(std::byte * slot, fabric_.stage_slot(chunk, deadline_));
+    SHARDCOMM_TRY_ASSIGN(std::byte * slot, fabric_.stage_slot(chunk, limit_));
     const Rank me = fabric_.rank();
     if (step_.geometry.same_for_all()) {
       fill(slot, out_[static_cast<size_t>(me)], me);
@@ -104,7 +105,7 @@ class StagedRun {
         const Rank source = (me + distance) % fabric_.size();
         const auto s = static_cast<size_t>(source);
         if (!staged_[s] || chunk >= chunks_[s]) continue;
-        SHARDCOMM_TRY_ASSIGN(const std::byte* slot, fabric_.staged(source, chunk, deadline_));
+        SHARDCOMM_TRY_ASSIGN(const std::byte* slot, fabric_.staged(source, chunk, limit_));
         if (in_[s].next_chunk(part_)) {
           for (TransferCursor::Run run; in_[s].next_run(run);) {
             std::memcpy(step_.geometry.target(step_.items[run.item], source) + run.offset_bytes,
@@ -142,7 +143,7 @@ class StagedRun {
     for (Rank r = 0; r < fabric_.size(); ++r) {
       const auto k = static_cast<size_t>(r);
       if (r == fabric_.rank() || !staged_[k] || chunk >= chunks_[k]) continue;
-      SHARDCOMM_TRY_ASSIGN(slots_[k], fabric_.staged(r, chunk, deadline_));
+      SHARDCOMM_TRY_ASSIGN(slots_[k], fabric_.staged(r, chunk, limit_));
     }
     return {};
   }
@@ -168,7 +169,7 @@ class StagedRun {
     if (r == fabric_.rank()) return static_cast<const void*>(item.in + offset);
     if (staged_[k]) return static_cast<const void*>(own_part(slots_[k]) + run.position_bytes);
     const SourceEntry& entry = entries_of(fabric_, r)[run.item];
-    if (const std::byte* mapped = fabric_.map(r, entry); mapped != nullptr)
+    if (const std::byte* mapped = sources_.map(r, entry); mapped != nullptr)
       return static_cast<const void*>(mapped + offset);
     std::byte* piece = scratch_.data() + k * part_;
     SHARDCOMM_TRY(fabric_.read(r, piece, entry.address + offset, run.bytes));
@@ -176,7 +177,8 @@ class StagedRun {
   }
 
   Fabric& fabric_;
-  Deadline deadline_;
+  SourceLookup& sources_;
+  TimeLimit& limit_;
   const Step& step_;
   size_t part_;
   uint64_t most_chunks_ = 0;

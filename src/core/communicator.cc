@@ -62,9 +62,10 @@ Result<Communicator> Communicator::create(Store& store, Group self, const Option
   const Exchange over_store = [&](std::string_view step, std::string_view blob) {
     return bootstrap::exchange(store, prefix + std::string(step), self.rank, self.size, blob, deadline);
   };
-  Result<std::shared_ptr<Fabric>> fabric = connect_fabric(self, options, deadline, over_store);
-  if (!fabric.ok()) return fabric.status().context(doing);
-  return Communicator(std::make_unique<Impl>(Impl{std::make_shared<Core>(self, options, std::move(fabric).value())}));
+  Result<Connection> connection = connect_ranks(self, options, deadline, {over_store});
+  if (!connection.ok()) return connection.status().context(doing);
+  return Communicator(
+      std::make_unique<Impl>(Impl{std::make_shared<Core>(self, options, std::move(connection).value())}));
 }
 
 Result<std::optional<Communicator>> Communicator::split(int color, int key) {
@@ -91,18 +92,18 @@ Result<std::optional<Communicator>> Communicator::split(int color, int key) {
     for (const auto& [unused, r] : order) members.push_back(std::move(all[static_cast<size_t>(r)]));
     return members;
   };
-  Result<std::shared_ptr<Fabric>> fabric = std::shared_ptr<Fabric>();
+  std::optional<Result<Connection>> connection;
   Group group{0, static_cast<int>(order.size()), core.self.device};
   if (color >= 0) {
     group.rank = static_cast<Rank>(std::find(order.begin(), order.end(), std::pair(key, rank())) - order.begin());
-    fabric =
-        connect_fabric(group, core.options, std::chrono::steady_clock::now() + core.options.init_timeout, over_parent);
+    connection = connect_ranks(group, core.options, std::chrono::steady_clock::now() + core.options.init_timeout,
+                               {over_parent, core.flight->place().job});
   }
   while (exchanges_left > 0) SHARDCOMM_TRY(over_parent("", "").status());
-  if (!fabric.ok()) return fabric.status().context("splitting a communicator");
-  if (color < 0) return std::optional<Communicator>();
+  if (!connection) return std::optional<Communicator>();
+  if (!connection->ok()) return connection->status().context("splitting a communicator");
   return std::optional<Communicator>(Communicator(
-      std::make_unique<Impl>(Impl{std::make_shared<Core>(group, core.options, std::move(fabric).value())})));
+      std::make_unique<Impl>(Impl{std::make_shared<Core>(group, core.options, std::move(*connection).value())})));
 }
 
 Rank Communicator::rank() const noexcept { return impl_->core->self.rank; }
@@ -210,8 +211,8 @@ CollectivePlan Communicator::explain(const Shape& shape) const {
   Operation made = operation(shape.collective, {&one, 1}, {});
   if (shape.collective == Collective::kAllGatherV || shape.collective == Collective::kReduceScatterV)
     made.counts = counts;
-  CollectivePlan plan =
-      shardcomm::explain(workload_of(made, size(), shape.memory), core.topology, core.fabric->transport_name());
+  CollectivePlan plan = core.chooser.explain(workload_of(made, size(), shape.memory));
+  plan.transport = core.fabric->transport_name();
   plan.chunk_bytes = core.options.chunk_bytes;
   return plan;
 }

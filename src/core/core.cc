@@ -2,7 +2,6 @@
 #include "core/core.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 
 #include <algorithm>
 
@@ -17,76 +16,108 @@ constexpr size_t kDefaultAttachChunk = size_t{64}
                                        << 10;  // a piece of each source stays in the L2 cache while it is combined
 constexpr size_t kChunkAlign = 64;
 
-int usable_cores() {
-  cpu_set_t set;
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
+FlightCall call_of(const Operation& operation) noexcept {
+  FlightCall call{
+      .collective = static_cast<uint8_t>(operation.collective), .root = operation.root, .label = operation.label};
+  for (const Item& item : operation.items) call.count += item.count;
+  for (const size_t count : operation.counts) call.count += count;
+  if (operation.items.empty()) return call;
+  call.dtype = static_cast<uint8_t>(operation.items.front().dtype);
+  call.op = static_cast<uint8_t>(operation.items.front().op);
+  const bool many =
+      operation.collective == Collective::kAllGatherMany || operation.collective == Collective::kReduceScatterMany;
+  if (many) call.root = static_cast<int32_t>(operation.items.size());
+  return call;
 }
-
-SourceKind ordinary_memory(const Fabric& fabric) {
-  return fabric.attach() ? SourceKind::kAttached : SourceKind::kStaged;
-}
+constexpr std::chrono::milliseconds kSleepSlice{20};  // who waits for its turn looks for an abort this often
 
 }  // namespace
 
-Status Turnstile::enter(uint64_t epoch, Deadline deadline) noexcept {
-  while (passed() + 1 < epoch) {
-    sleepers_.fetch_add(1, std::memory_order_seq_cst);
-    const uint32_t seen = bell_.load(std::memory_order_seq_cst);
-    if (passed_.load(std::memory_order_seq_cst) + 1 < epoch) futex_wait(&bell_, seen, deadline);
-    sleepers_.fetch_sub(1, std::memory_order_relaxed);
-    if (passed() + 1 < epoch && Clock::now() >= deadline) {
-      return Status(Code::kTimedOut, fmt::format("op {} waited for op {} on another stream", epoch, passed() + 1));
-    }
-  }
+Status Turnstile::enter(uint64_t epoch, TimeLimit& limit, const Fabric& fabric) noexcept {
+  if (passed() + 1 < epoch) SHARDCOMM_TRY(sleep(epoch, limit, fabric));
+  begun_.store(epoch, std::memory_order_relaxed);
   return {};
 }
 
+Status Turnstile::sleep(uint64_t epoch, TimeLimit& limit, const Fabric& fabric) noexcept {
+  while (passed() + 1 < epoch) {
+    sleepers_.fetch_add(1, std::memory_order_seq_cst);
+    const uint32_t seen = bell_.load(std::memory_order_seq_cst);
+    if (passed_.load(std::memory_order_seq_cst) + 1 < epoch) {
+      futex_wait(&bell_, seen, std::min(limit.deadline(), Clock::now() + kSleepSlice));
+    }
+    sleepers_.fetch_sub(1, std::memory_order_relaxed);
+    if (passed() + 1 >= epoch) break;
+    SHARDCOMM_TRY(fabric.failure());
+    if (Clock::now() < limit.deadline()) continue;
+    // An operation whose turn it is ends by its own limit, and knows what it waits for: that is the better story.
+    if (begun_.load(std::memory_order_relaxed) <= passed()) {
+      return Status(Code::kTimedOut,
+                    fmt::format("op {} waited for op {}, to which its stream has not come", epoch, passed() + 1));
+    }
+    limit.renew();
+  }
+  limit.renew();  // its own time begins with its turn
+  return {};
+}
+
+// Sequentially consistent: either a sleeper sees what has passed before it sleeps, or this sees the sleeper.
 void Turnstile::leave(uint64_t epoch) noexcept {
   // An operation that gave up waiting for its turn leaves before those it waited for.
   uint64_t passed = passed_.load(std::memory_order_relaxed);
   while (passed < epoch && !passed_.compare_exchange_weak(passed, epoch, std::memory_order_seq_cst)) {
   }
+  if (sleepers_.load(std::memory_order_seq_cst) == 0) return;
   bell_.fetch_add(1, std::memory_order_seq_cst);
-  if (sleepers_.load(std::memory_order_seq_cst) != 0) futex_wake(&bell_, kWakeAll);
+  futex_wake(&bell_, kWakeAll);
 }
 
-Core::Core(Communicator::Group group, const Options& given, std::shared_ptr<Fabric> connected)
+Core::Core(Communicator::Group group, const Options& given, Connection connection)
     : self(group),
       options(given),
-      topology(Topology::single_node(group.size, usable_cores())),
-      fabric(std::move(connected)),
+      topology(std::move(connection.topology)),
+      fabric(std::move(connection.fabric)),
+      chooser(std::move(connection.chooser)),
+      flight(std::move(connection.flight)),
       attach_chunk_bytes_(given.chunk_bytes == 0
                               ? kDefaultAttachChunk
                               : std::max(kChunkAlign, given.chunk_bytes / kChunkAlign * kChunkAlign)) {}
 
 // One operation at a time, in order; after a failure none. A failure here is a failure of the communicator.
 template <class Body>
-Status Core::in_turn(uint64_t epoch, std::string_view what, Body&& body) {
-  const Deadline deadline = Clock::now() + options.timeout;
-  Status status = turnstile.enter(epoch, deadline);
+Status Core::in_turn(uint64_t epoch, std::string_view what, uint64_t now, Body&& body) {
+  if (turnstile.passed() + 1 < epoch) now = 0;  // it will wait
+  TimeLimit limit(options.timeout);
+  Status status = turnstile.enter(epoch, limit, *fabric);
   if (status.ok()) status = fabric->failure();
+  TrafficCounters traffic{.operations = 1};
   if (status.ok()) {
     fabric->mark_started(epoch);
-    status = body(deadline);
+    flight->start(epoch, now != 0 ? now : flight->now());
+    status = body(limit, traffic);
+    flight->finish(epoch, status.code());
     fabric->mark_finished(epoch);
   }
-  if (!status.ok() && fabric->failure().ok()) fabric->abort(status);
-  operations_.fetch_add(1, std::memory_order_relaxed);
+  if (!status.ok()) abort(status);
+  count(traffic);
   turnstile.leave(epoch);
   if (status.ok()) return status;
   return status.context(fmt::format("rank {} runs op {} {}", self.rank, epoch, what));
 }
 
-Status Core::run(Operation& operation) {
-  return in_turn(operation.epoch, name(operation.collective), [&](Deadline deadline) {
-    operation.deadline = deadline;
-    TrafficCounters traffic;
-    Execution execution{*fabric, operation, traffic, attach_chunk_bytes_};
-    const Algorithm& algorithm = select(workload_of(operation, self.size, ordinary_memory(*fabric)), topology);
-    Status status = algorithm.run(execution);
-    bytes_sent_.fetch_add(traffic.bytes_sent, std::memory_order_relaxed);
-    bytes_received_.fetch_add(traffic.bytes_received, std::memory_order_relaxed);
-    return status;
+void Core::count(const TrafficCounters& operation) noexcept {
+  const auto add = [](std::atomic<uint64_t>& sum, uint64_t term) {
+    sum.store(sum.load(std::memory_order_relaxed) + term, std::memory_order_relaxed);
+  };
+  add(operations_, operation.operations);
+  add(bytes_sent_, operation.bytes_sent);
+  add(bytes_received_, operation.bytes_received);
+}
+
+Status Core::run(Operation& operation, uint64_t now) {
+  return in_turn(operation.epoch, name(operation.collective), now, [&](TimeLimit& limit, TrafficCounters& traffic) {
+    Execution execution{*fabric, operation, limit, traffic, attach_chunk_bytes_};
+    return chooser.choose(workload_of(operation, self.size)).run(execution);
   });
 }
 
@@ -105,7 +136,7 @@ struct AsyncOperation {
   }
   void run() {
     work->set_deadline(Clock::now() + core->options.timeout);
-    work->finish(core->run(operation));
+    work->finish(core->run(operation, core->flight->now()));
   }
   std::shared_ptr<Core> core;
   std::vector<Item> items;
@@ -119,32 +150,38 @@ Result<Work> Core::submit(Operation operation, StreamRef stream) {
   if (stream.device().kind != Device::Kind::kHost) {
     return Status(Code::kUnsupported, "this communicator is on host memory; its operations run on host streams");
   }
-  SHARDCOMM_TRY(fabric->failure());
+  SHARDCOMM_TRY(here());
+  SHARDCOMM_TRY(failure());
   operation.epoch = next_epoch;
+  const uint64_t now = flight->now();
   if (stream.is_caller()) {
     ++next_epoch;
-    SHARDCOMM_TRY(run(operation));
+    flight->enqueue(operation.epoch, call_of(operation), now);
+    SHARDCOMM_TRY(run(operation, now));
     return Work(operation.epoch, nullptr);
   }
   auto async = std::make_shared<AsyncOperation>(shared_from_this(), operation);
   SHARDCOMM_TRY(stream.enqueue([async] { async->run(); }));  // a full queue takes no epoch
   ++next_epoch;
+  flight->enqueue(operation.epoch, call_of(operation), now);
   return Work(operation.epoch, async->work);
 }
 
 Result<std::vector<std::string>> Core::exchange(std::string_view blob, std::string_view label) {
   if (blob.size() > sizeof(Message::payload))
     return Status(Code::kInvalidArgument, fmt::format("{} bytes are too many to exchange", blob.size()));
+  SHARDCOMM_TRY(here());
   std::vector<std::string> blobs;
-  const uint64_t epoch = next_epoch++;
-  SHARDCOMM_TRY(in_turn(epoch, label, [&](Deadline deadline) -> Status {
+  const uint64_t epoch = next_epoch++, now = flight->now();
+  flight->enqueue(epoch, {.label = label}, now);
+  SHARDCOMM_TRY(in_turn(epoch, label, now, [&](TimeLimit& limit, TrafficCounters&) -> Status {
     std::copy(blob.begin(), blob.end(), reinterpret_cast<char*>(fabric->payload().data()));
     Signature signature{};
     signature.collective = static_cast<uint8_t>(Collective::kBarrier);
     for (const char c : label) signature.detail = signature.detail * 131 + static_cast<unsigned char>(c);
     signature.phase = 1;
     fabric->announce(signature, blob.size(), {epoch, label});
-    SHARDCOMM_TRY(fabric->collect(deadline));
+    SHARDCOMM_TRY(fabric->collect(limit));
     for (Rank r = 0; r < self.size; ++r) {
       const auto payload = fabric->payload_of(r);
       blobs.emplace_back(reinterpret_cast<const char*>(payload.data()), payload.size());
@@ -155,8 +192,30 @@ Result<std::vector<std::string>> Core::exchange(std::string_view blob, std::stri
 }
 
 Status Core::health() const {
-  SHARDCOMM_TRY(fabric->failure());
-  return fabric->check_peers();
+  SHARDCOMM_TRY(here());
+  (void)fabric->check_peers();
+  return failure();
+}
+
+// The first failure is everybody's; this one's own may come too late.
+void Core::abort(const Status& why) noexcept {
+  if (!birthplace_.is_here()) return;
+  if (fabric->failure().ok()) fabric->abort(why);
+  (void)failure();
+}
+
+Status Core::failure() const {
+  Status failure = fabric->failure();
+  if (!failure.ok()) flight->fail(failure);
+  return failure;
+}
+
+Status Core::here() const {
+  if (birthplace_.is_here()) return {};
+  return Status(Code::kFailedPrecondition,
+                fmt::format("rank {}: this process was forked after the communicator was made, which only the process "
+                            "that made it can use",
+                            self.rank));
 }
 
 TrafficCounters Core::traffic() const noexcept {

@@ -9,9 +9,11 @@
 #include <string_view>
 #include <vector>
 
+#include "base/birthplace.h"
 #include "bootstrap/bootstrap.h"
 #include "collectives/collectives.h"
 #include "device/device.h"
+#include "flight/flight.h"
 #include "shardcomm/communicator.h"
 #include "transport/transport.h"
 
@@ -20,20 +22,30 @@ namespace shardcomm {
 // Lets operations through in the order of their epochs, whatever streams they were enqueued on.
 class Turnstile {
  public:
-  // Until every epoch before `epoch` has passed.
-  Status enter(uint64_t epoch, Deadline deadline) noexcept;
+  // Until every epoch before `epoch` has passed, or the communicator has failed.
+  Status enter(uint64_t epoch, TimeLimit& limit, const Fabric& fabric) noexcept;
   void leave(uint64_t epoch) noexcept;
   uint64_t passed() const noexcept { return passed_.load(std::memory_order_acquire); }
 
  private:
+  Status sleep(uint64_t epoch, TimeLimit& limit, const Fabric& fabric) noexcept;
   std::atomic<uint64_t> passed_{0};
-  std::atomic<uint32_t> bell_{0};  // changes with passed_
+  std::atomic<uint64_t> begun_{0};  // the operation whose turn it is, or was
+  std::atomic<uint32_t> bell_{0};   // changes when somebody sleeps
   std::atomic<uint32_t> sleepers_{0};
+};
+
+// What connecting gives.
+struct Connection {
+  std::shared_ptr<Fabric> fabric;
+  Topology topology;
+  Chooser chooser;
+  std::unique_ptr<FlightRecorder> flight;
 };
 
 class Core : public std::enable_shared_from_this<Core> {
  public:
-  Core(Communicator::Group self, const Options& options, std::shared_ptr<Fabric> fabric);
+  Core(Communicator::Group self, const Options& options, Connection connection);
 
   // Runs or enqueues a checked operation. Nothing of it need outlive the call.
   Result<Work> submit(Operation operation, StreamRef stream);
@@ -41,24 +53,32 @@ class Core : public std::enable_shared_from_this<Core> {
   Result<std::vector<std::string>> exchange(std::string_view blob, std::string_view label);
 
   Status health() const;
-  void abort(const Status& why) noexcept { fabric->abort(why); }
+  void abort(const Status& why) noexcept;
   TrafficCounters traffic() const noexcept;
 
   const Communicator::Group self;
   const Options options;
   const Topology topology;
   const std::shared_ptr<Fabric> fabric;
+  Chooser chooser;
+  const std::unique_ptr<FlightRecorder> flight;
   uint64_t next_epoch = 1;
   Turnstile turnstile;
 
  private:
   friend struct AsyncOperation;
-  Status run(Operation& operation);
+  Status here() const;     // kFailedPrecondition in a forked child
+  Status failure() const;  // of the fabric, and recorded
+  // now: on the recorder's clock.
+  Status run(Operation& operation, uint64_t now);
   template <class Body>
-  Status in_turn(uint64_t epoch, std::string_view what, Body&& body);
+  Status in_turn(uint64_t epoch, std::string_view what, uint64_t now, Body&& body);
+
+  void count(const TrafficCounters& operation) noexcept;
 
   const size_t attach_chunk_bytes_;
-  std::atomic<uint64_t> operations_{0}, bytes_sent_{0}, bytes_received_{0};
+  const Birthplace birthplace_;
+  std::atomic<uint64_t> operations_{0}, bytes_sent_{0}, bytes_received_{0};  // written in turn, so by one at a time
 };
 
 struct Communicator::Impl {
@@ -79,8 +99,12 @@ using Exchange = std::function<Result<std::vector<std::string>>(std::string_view
 // `exchange` must give every member's blob in rank order; it is called kConnectExchanges times, or fewer on failure.
 // A failure on one rank is the same failure on all.
 inline constexpr int kConnectExchanges = 3;
-Result<std::shared_ptr<Fabric>> connect_fabric(Communicator::Group self, const Options& options, Deadline deadline,
-                                               const Exchange& exchange);
+struct Meeting {
+  Exchange exchange;
+  uint64_t job = 0;  // of the communicator that is split
+};
+Result<Connection> connect_ranks(Communicator::Group self, const Options& options, Deadline deadline,
+                                 const Meeting& meeting);
 // The first failure among blobs that are pack_status(): "rank 2: …".
 Status first_failure(std::span<const std::string> blobs);
 

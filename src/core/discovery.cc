@@ -1,17 +1,65 @@
 // How ranks become a communicator: agree on version and options, show each other their cards, connect, and agree that
 // all of them could.
 #include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <iterator>
 
 #include "core/core.h"
 
 namespace shardcomm {
 namespace {
 
-// Whatever changes the protocol between ranks must be equal on all of them.
-std::string protocol_text(const Options& options) {
-  return fmt::format("version {} control_layout {} transports {} chunk_bytes {} staging_bytes {} memory_access {}",
-                     SHARDCOMM_VERSION, kControlLayout, options.transports, options.chunk_bytes, options.staging_bytes,
-                     options.memory_access);
+Result<MachineModel> machine_model(const Options& options) {
+  if (options.tune_file.empty()) return MachineModel();
+  std::ifstream file(options.tune_file);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (!file.good()) return Status(Code::kUnavailable, fmt::format("tune_file '{}' cannot be read", options.tune_file));
+  Result<MachineModel> model = MachineModel::parse(text);
+  return model.ok() ? model : model.status().context(fmt::format("reading tune_file '{}'", options.tune_file));
+}
+
+// Whatever changes the protocol between ranks, or what they choose, must be equal on all of them.
+std::string protocol_text(const Options& options, const Result<MachineModel>& machine) {
+  return fmt::format(
+      "version {} control_layout {} transports {} chunk_bytes {} staging_bytes {} memory_access {} algorithm '{}' "
+      "machine {}",
+      SHARDCOMM_VERSION, kControlLayout, options.transports, options.chunk_bytes, options.staging_bytes,
+      options.memory_access, options.algorithm,
+      machine.ok() ? machine.value().to_json() : machine.status().to_string());
+}
+
+// The cores that this process may run on, as bytes.
+std::string usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return {};
+  return {reinterpret_cast<const char*>(&set), sizeof set};
+}
+
+// How many the ranks have between them.
+int count_cores(std::span<const std::string> sets) {
+  cpu_set_t all;
+  CPU_ZERO(&all);
+  for (const std::string& bytes : sets) {
+    cpu_set_t one;
+    if (bytes.size() != sizeof one) continue;
+    std::memcpy(&one, bytes.data(), sizeof one);
+    CPU_OR(&all, &all, &one);
+  }
+  return std::max(1, CPU_COUNT(&all));
+}
+
+// FNV-1a of the cards, which carry random tokens: the same on these ranks, and nowhere else.
+uint64_t identity_of(std::span<const std::string> cards) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const std::string& card : cards) {
+    for (const char c : card) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  }
+  return hash;
 }
 
 Result<std::unique_ptr<MappedTransport>> open_transport(Device device, const Options& options) {
@@ -33,7 +81,7 @@ Result<std::unique_ptr<MappedTransport>> open_transport(Device device, const Opt
 
 struct Prepared {
   std::optional<Fabric::Offer> offer;
-  std::string blob;  // status, transport card, control card
+  std::string blob;  // status, transport card, control card, usable cores
 };
 
 Prepared prepare(Communicator::Group self, const Options& options) {
@@ -42,8 +90,8 @@ Prepared prepare(Communicator::Group self, const Options& options) {
     return Fabric::prepare(std::move(transport), self.rank, self.size, options);
   };
   Result<Fabric::Offer> offer = attempt();
-  if (!offer.ok()) return {std::nullopt, pack({pack_status(offer.status()), "", ""})};
-  std::string blob = pack({pack_status({}), offer->transport_card, offer->control_card});
+  if (!offer.ok()) return {std::nullopt, pack({pack_status(offer.status()), "", "", ""})};
+  std::string blob = pack({pack_status({}), offer->transport_card, offer->control_card, usable_cores()});
   return {std::move(offer).value(), std::move(blob)};
 }
 
@@ -55,32 +103,40 @@ Status attach_status(const Fabric& fabric, const Options& options) {
 
 }  // namespace
 
-Result<std::shared_ptr<Fabric>> connect_fabric(Communicator::Group self, const Options& options, Deadline deadline,
-                                               const Exchange& exchange) {
-  SHARDCOMM_TRY_ASSIGN(const auto protocols, exchange("protocol", protocol_text(options)));
+Result<Connection> connect_ranks(Communicator::Group self, const Options& options, Deadline deadline,
+                                 const Meeting& meeting) {
+  const Exchange& exchange = meeting.exchange;
+  const Result<MachineModel> machine = machine_model(options);
+  SHARDCOMM_TRY_ASSIGN(const auto protocols, exchange("protocol", protocol_text(options, machine)));
   for (size_t r = 1; r < protocols.size(); ++r) {
     if (protocols[r] == protocols[0]) continue;
     return Status(Code::kFailedPrecondition,
                   fmt::format("ranks differ in version or options: rank 0 has {}; rank {} has {}", protocols[0], r,
                               protocols[r]));
   }
+  SHARDCOMM_TRY(machine.status());  // all ranks have the same
 
   Prepared mine = prepare(self, options);
   SHARDCOMM_TRY_ASSIGN(const auto blobs, exchange("cards", mine.blob));
-  std::vector<std::string> statuses, transport_cards, control_cards;
+  std::vector<std::string> statuses, transport_cards, control_cards, cores;
   for (const std::string& blob : blobs) {
-    SHARDCOMM_TRY_ASSIGN(auto fields, unpack(blob, 3));
+    SHARDCOMM_TRY_ASSIGN(auto fields, unpack(blob, 4));
     statuses.push_back(std::move(fields[0]));
     transport_cards.push_back(std::move(fields[1]));
     control_cards.push_back(std::move(fields[2]));
+    cores.push_back(std::move(fields[3]));
   }
   SHARDCOMM_TRY(first_failure(statuses));
+  Topology topology = Topology::single_node(self.size, count_cores(cores));
+  SHARDCOMM_TRY_ASSIGN(Chooser chooser, Chooser::create({topology, machine.value()}, options.algorithm));
 
   Result<std::unique_ptr<Fabric>> connected =
-      Fabric::connect(*std::move(mine.offer), transport_cards, control_cards, options, deadline);
+      Fabric::connect(*mine.offer, transport_cards, control_cards, options, deadline);
+  Result<std::unique_ptr<FlightRecorder>> flight =
+      FlightRecorder::create({meeting.job, identity_of(control_cards), self.rank, self.size}, options);
+  const Status ready = connected.ok() ? flight.status() : connected.status();
   const Status attach = connected.ok() ? attach_status(*connected.value(), options) : Status();
-  SHARDCOMM_TRY_ASSIGN(const auto results,
-                       exchange("connected", pack({pack_status(connected.status()), pack_status(attach)})));
+  SHARDCOMM_TRY_ASSIGN(const auto results, exchange("connected", pack({pack_status(ready), pack_status(attach)})));
   std::vector<std::string> connects, attaches;
   for (const std::string& blob : results) {
     SHARDCOMM_TRY_ASSIGN(auto fields, unpack(blob, 2));
@@ -94,8 +150,9 @@ Result<std::shared_ptr<Fabric>> connect_fabric(Communicator::Group self, const O
 
   std::shared_ptr<Fabric> fabric = std::move(connected).value();
   fabric->set_attach(all_attach.ok());
+  fabric->set_oversubscribed(self.size > topology.cores_per_node);
   fabric->release_cards();  // every peer has mapped what it needs
-  return fabric;
+  return Connection{std::move(fabric), std::move(topology), std::move(chooser), std::move(flight).value()};
 }
 
 }  // namespace shardcomm

@@ -42,11 +42,11 @@ std::string CollectivePlan::to_text() const {
                      name(source), chunk_bytes, predicted_us, reason);
 }
 
-size_t choose(const Workload& workload, const Topology& topology, std::span<const Candidate> candidates) noexcept {
+size_t choose(const Workload& workload, const Site& site, std::span<const Candidate> candidates) noexcept {
   size_t best = 0;
   double best_us = INFINITY;
   for (size_t i = 0; i < candidates.size(); ++i) {
-    const double us = candidates[i].cost(workload, topology).total_us();
+    const double us = candidates[i].cost(workload, site.topology, site.machine).total_us();
     if (us < best_us) {
       best = i;
       best_us = us;
@@ -55,21 +55,21 @@ size_t choose(const Workload& workload, const Topology& topology, std::span<cons
   return best;
 }
 
-CollectivePlan explain_choice(const Workload& workload, const Topology& topology, std::span<const Candidate> candidates,
-                              std::string_view transport) {
-  const size_t best = choose(workload, topology, candidates);
+CollectivePlan explain_choice(const Workload& workload, const Site& site, std::span<const Candidate> candidates) {
+  const auto cost = [&](size_t i) { return candidates[i].cost(workload, site.topology, site.machine); };
+  const size_t best = choose(workload, site, candidates);
   CollectivePlan plan;
   plan.algorithm = candidates[best].algorithm;
-  plan.transport = transport;
-  plan.predicted_us = candidates[best].cost(workload, topology).total_us();
+  plan.predicted_us = cost(best).total_us();
+  plan.reason =
+      fmt::format("{:.2f} us of signals and {:.2f} us of bytes", cost(best).latency_us, cost(best).transfer_us);
   for (size_t i = 0; i < candidates.size(); ++i) {
     if (i == best) continue;
-    const double us = candidates[i].cost(workload, topology).total_us();
-    plan.reason += plan.reason.empty() ? "" : "; ";
-    plan.reason += std::isinf(us) ? fmt::format("{} cannot run this", candidates[i].algorithm)
-                                  : fmt::format("{} would take {:.2f} us", candidates[i].algorithm, us);
+    const double us = cost(i).total_us();
+    plan.reason += std::isinf(us) ? fmt::format("; {} cannot run this", candidates[i].algorithm)
+                                  : fmt::format("; {} would take {:.2f} us", candidates[i].algorithm, us);
   }
-  if (plan.reason.empty()) plan.reason = "the only algorithm for this collective";
+  if (candidates.size() == 1) plan.reason += "; the only candidate";
   return plan;
 }
 

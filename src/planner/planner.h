@@ -12,7 +12,8 @@ struct Workload {
   Collective collective;
   size_t whole_bytes;      // the whole buffer: all shards; for all_reduce and broadcast the data itself
   size_t announced_bytes;  // the most that one rank would have to show its peers
-  SourceKind memory;       // what a large operation would read
+  SourceKind memory;       // what a large operation reads
+  bool operator==(const Workload&) const = default;
 };
 
 // Alpha-beta (Hockney 1994): a fixed part and a part that grows with the bytes. Infinite where it cannot run.
@@ -21,17 +22,22 @@ struct Cost {
   double transfer_us;
   double total_us() const noexcept { return latency_us + transfer_us; }
 };
-using CostFunction = Cost (*)(const Workload& workload, const Topology& topology);
+using CostFunction = Cost (*)(const Workload& workload, const Topology& topology, const MachineModel& machine);
 
 struct Candidate {
   std::string_view algorithm;
   CostFunction cost;
 };
 
+// Where operations run.
+struct Site {
+  Topology topology;
+  MachineModel machine;
+};
+
 // Index of the cheapest candidate; the first of equals. At least one candidate.
-size_t choose(const Workload& workload, const Topology& topology, std::span<const Candidate> candidates) noexcept;
-// The same with its reasons.
-CollectivePlan explain_choice(const Workload& workload, const Topology& topology, std::span<const Candidate> candidates,
-                              std::string_view transport);
+size_t choose(const Workload& workload, const Site& site, std::span<const Candidate> candidates) noexcept;
+// The same with its reasons; chunk_bytes and transport are left to the caller.
+CollectivePlan explain_choice(const Workload& workload, const Site& site, std::span<const Candidate> candidates);
 
 }  // namespace shardcomm

@@ -1,6 +1,5 @@
 // Connecting a fabric, and the announcements with which every operation begins.
 #include <fmt/format.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <cstring>
@@ -23,12 +22,6 @@ size_t slot_bytes(const Options& options, int size) {
   return std::max({kMinimumSlotBytes, parts, options.staging_bytes / kStagingSlots / 64 * 64});
 }
 
-int usable_cores() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  return std::max(1, CPU_COUNT(&set));
-}
-
 }  // namespace
 
 Result<Fabric::Offer> Fabric::prepare(std::unique_ptr<MappedTransport> transport, Rank rank, int size,
@@ -45,7 +38,7 @@ Result<Fabric::Offer> Fabric::prepare(std::unique_ptr<MappedTransport> transport
                std::move(transport_card), std::move(control_card)};
 }
 
-Result<std::unique_ptr<Fabric>> Fabric::connect(Offer offer, std::span<const Card> transport_cards,
+Result<std::unique_ptr<Fabric>> Fabric::connect(Offer& offer, std::span<const Card> transport_cards,
                                                 std::span<const Card> control_cards, const Options& options,
                                                 Deadline deadline) {
   SHARDCOMM_TRY(offer.transport->connect(offer.rank, transport_cards, deadline));
@@ -67,7 +60,6 @@ Result<std::unique_ptr<Fabric>> Fabric::connect(Offer offer, std::span<const Car
   fabric->transport_ = std::move(offer.transport);
   fabric->control_ = std::move(offer.control);
   fabric->control_mapping_ = std::move(mapping);
-  fabric->oversubscribed_ = offer.size > usable_cores();
   fabric->spin_ = options.spin;
   fabric->slot_bytes_ = slot_bytes(options, offer.size);
   fabric->consumed_base_.resize(static_cast<size_t>(offer.size));
@@ -76,7 +68,7 @@ Result<std::unique_ptr<Fabric>> Fabric::connect(Offer offer, std::span<const Car
 }
 
 Fabric::~Fabric() {
-  if (blocks_.empty()) return;
+  if (blocks_.empty() || !birthplace_.is_here()) return;  // a forked child does not leave for its parent
   own().progress.departed.store(1, std::memory_order_release);
   ring_all_bells();
 }
@@ -107,13 +99,13 @@ void Fabric::announce(const Signature& signature, size_t payload_bytes, const Op
   raise(message.sequence, sequence_);
 }
 
-Status Fabric::collect(Deadline deadline) {
+Status Fabric::collect(TimeLimit& limit) {
   const Signature& mine = own().messages[sequence_ & 1].signature;
   bool agreed = true;
   for (int step = 1; step < size_; ++step) {
     const Rank peer = (rank_ + step) % size_;
     Message& message = block(peer).messages[sequence_ & 1];
-    SHARDCOMM_TRY(wait(message.sequence, sequence_, peer, deadline));
+    SHARDCOMM_TRY(wait(message.sequence, sequence_, peer, limit));
     agreed = agreed && message.signature == mine;
   }
   return agreed ? Status() : disagreement();
@@ -130,10 +122,10 @@ const Signature& Fabric::signature_of(Rank peer) const noexcept {
 
 void Fabric::finish_reading() noexcept { raise(own().done, sequence_); }
 
-Status Fabric::await_readers(Deadline deadline) {
+Status Fabric::await_readers(TimeLimit& limit) {
   for (int step = 1; step < size_; ++step) {
     const Rank peer = (rank_ + step) % size_;
-    SHARDCOMM_TRY(wait(block(peer).done, sequence_, peer, deadline));
+    SHARDCOMM_TRY(wait(block(peer).done, sequence_, peer, limit));
   }
   return {};
 }

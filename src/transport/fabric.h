@@ -15,6 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "base/time_limit.h"
+#include "base/birthplace.h"
 #include "transport/control_block.h"
 #include "transport/transport.h"
 
@@ -28,10 +30,38 @@ struct SourceEntry {
 };
 inline constexpr uint32_t kNoWindow = UINT32_MAX;
 
+// An allocated window as this rank sees it.
+struct MappedWindow {
+  uint32_t id;
+  std::byte* base;
+  size_t bytes;
+  std::vector<uint64_t> raw_base_by_rank;  // in the owners' processes
+  MappedTransport::Mapping mapping;        // ours for the same bytes
+
+  bool holds(const std::byte* begin, size_t count) const noexcept {
+    return begin >= base && begin + count <= base + bytes;
+  }
+};
+
 // What one operation is, for messages to people.
 struct OperationName {
   uint64_t epoch;
   std::string_view label;
+};
+
+class Fabric;
+
+// Where bytes are, for the length of one operation: it remembers the window it found last, because most of what one
+// operation moves lies in one window.
+class SourceLookup {
+ public:
+  explicit SourceLookup(const Fabric& fabric) noexcept : fabric_(fabric) {}
+  SourceEntry describe(const void* address, size_t bytes) noexcept;
+  const std::byte* map(Rank peer, const SourceEntry& entry) noexcept;  // null: not mapped here
+
+ private:
+  const Fabric& fabric_;
+  const MappedWindow* last_ = nullptr;  // stays while operations use it, by the rule of window.h
 };
 
 class Fabric {
@@ -45,7 +75,8 @@ class Fabric {
     Card transport_card, control_card;
   };
   static Result<Offer> prepare(std::unique_ptr<MappedTransport> transport, Rank rank, int size, const Options& options);
-  static Result<std::unique_ptr<Fabric>> connect(Offer offer, std::span<const Card> transport_cards,
+  // Where this fails, `offer` stays as it is: keep it until all ranks know, since peers may be mapping what it offers.
+  static Result<std::unique_ptr<Fabric>> connect(Offer& offer, std::span<const Card> transport_cards,
                                                  std::span<const Card> control_cards, const Options& options,
                                                  Deadline deadline);
   ~Fabric();  // marks this rank as departed; waits for nobody
@@ -60,28 +91,27 @@ class Fabric {
   void set_attach(bool agreed) noexcept { attach_ = agreed; }
   void release_cards() noexcept { control_->close_fd(); }  // once every peer has connected
   bool attach() const noexcept { return attach_; }
+  void set_oversubscribed(bool more_ranks_than_cores) noexcept { oversubscribed_ = more_ranks_than_cores; }
 
   // --- announcing ---
   std::span<std::byte> payload() noexcept;  // of the next message; write, then announce
   void announce(const Signature& signature, size_t payload_bytes, const OperationName& name) noexcept;
-  Status collect(Deadline deadline);
+  Status collect(TimeLimit& limit);
   std::span<const std::byte> payload_of(Rank peer) const noexcept;  // after collect, until the next announce but one
   const Signature& signature_of(Rank peer) const noexcept;
 
   void finish_reading() noexcept;
-  Status await_readers(Deadline deadline);
+  Status await_readers(TimeLimit& limit);
 
   // --- memory ---
-  SourceEntry describe(const void* address, size_t bytes) const noexcept;
-  const std::byte* map(Rank peer, const SourceEntry& entry) const noexcept;  // null: not mapped here
   // By cross-memory attach. Where the peer is gone, the error is the failure that all ranks tell.
   Status read(Rank peer, void* target, uint64_t address, size_t bytes);
 
   // --- staging: chunk numbers count from 0 in each operation ---
   size_t staging_slot_bytes() const noexcept { return slot_bytes_; }
-  Result<std::byte*> stage_slot(uint64_t chunk, Deadline deadline);  // free to be filled
+  Result<std::byte*> stage_slot(uint64_t chunk, TimeLimit& limit);  // free to be filled
   void stage_publish(uint64_t chunk) noexcept;
-  Result<const std::byte*> staged(Rank peer, uint64_t chunk, Deadline deadline);
+  Result<const std::byte*> staged(Rank peer, uint64_t chunk, TimeLimit& limit);
   void stage_release(Rank peer, uint64_t chunk) noexcept;
   void stage_finish(uint64_t own_chunks) noexcept;  // own_chunks: 0 when this rank staged nothing in this operation
 
@@ -90,7 +120,6 @@ class Fabric {
   Result<MappedTransport::Mapping> map_window(std::span<const Card> cards_by_rank) {
     return transport_->map(cards_by_rank);
   }
-  // `raw_base_by_rank` are addresses in the owners' processes; `mapped_by_rank` ours for the same bytes.
   uint32_t add_window(std::byte* base, size_t bytes, std::vector<uint64_t> raw_base_by_rank,
                       MappedTransport::Mapping mapping);
   void close_window(uint32_t id) noexcept;  // this rank neither offers its part nor reads its peers' any longer
@@ -103,19 +132,14 @@ class Fabric {
   Status check_peers() noexcept;           // kPeerLost if a process ended without leaving in good order; tells everyone
 
  private:
-  struct WindowEntry {
-    uint32_t id;
-    std::byte* base;
-    size_t bytes;
-    std::vector<uint64_t> raw_base_by_rank;
-    MappedTransport::Mapping mapping;
-  };
+  friend class SourceLookup;
   Fabric() = default;
   ControlBlock& own() const noexcept { return *blocks_[static_cast<size_t>(rank_)]; }
   ControlBlock& block(Rank r) const noexcept { return *blocks_[static_cast<size_t>(r)]; }
   void raise(Signal& signal, uint64_t value) noexcept;
-  Status wait(Signal& signal, uint64_t value, Rank peer, Deadline deadline);
-  Status wait_slow(Signal& signal, uint64_t value, Rank peer, Deadline deadline);
+  Status wait(Signal& signal, uint64_t value, Rank peer, TimeLimit& limit);
+  bool spin(const Signal& signal, uint64_t value) const noexcept;
+  Status sleep(Signal& signal, uint64_t value, Rank peer, Deadline deadline);
   std::optional<Rank> lost_peer() const;
   Status check_wait(const Signal& signal, uint64_t value, Rank peer, Deadline deadline);
   Status fail(Code code, std::string text) noexcept;  // tells everyone, then returns it
@@ -128,6 +152,7 @@ class Fabric {
   std::optional<Segment> control_;
   MappedTransport::Mapping control_mapping_;
   std::vector<ControlBlock*> blocks_;
+  Birthplace birthplace_;
   Rank rank_ = 0;
   int size_ = 1;
   bool attach_ = false;
@@ -140,7 +165,7 @@ class Fabric {
   std::vector<uint64_t> consumed_base_;  // [peer] chunks taken from its ring before this operation
   std::vector<uint64_t> consumed_now_;   // [peer] chunks taken in this operation
   mutable std::mutex windows_mutex_;
-  std::vector<std::unique_ptr<WindowEntry>> windows_;
+  std::vector<std::unique_ptr<MappedWindow>> windows_;
   uint32_t next_window_ = 0;
 };
 

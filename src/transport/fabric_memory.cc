@@ -5,32 +5,36 @@
 
 namespace shardcomm {
 
-SourceEntry Fabric::describe(const void* address, size_t bytes) const noexcept {
+SourceEntry SourceLookup::describe(const void* address, size_t bytes) noexcept {
   SourceEntry entry{reinterpret_cast<uint64_t>(address), kNoWindow, 0};
-  if (all_same_process_) return entry;
+  if (fabric_.all_same_process_) return entry;
   const auto* begin = static_cast<const std::byte*>(address);
-  {
-    std::lock_guard lock(windows_mutex_);
-    for (const auto& window : windows_) {
-      if (begin < window->base || begin + bytes > window->base + window->bytes) continue;
-      entry.window = window->id;
+  if (last_ == nullptr || !last_->holds(begin, bytes)) {
+    std::lock_guard lock(fabric_.windows_mutex_);
+    const auto found = std::find_if(fabric_.windows_.begin(), fabric_.windows_.end(),
+                                    [&](const auto& window) { return window->holds(begin, bytes); });
+    if (found == fabric_.windows_.end()) {
+      entry.staged = fabric_.attach_ ? 0 : 1;
       return entry;
     }
+    last_ = found->get();
   }
-  entry.staged = attach_ ? 0 : 1;
+  entry.window = last_->id;
   return entry;
 }
 
-const std::byte* Fabric::map(Rank peer, const SourceEntry& entry) const noexcept {
-  if (transport_->same_process(peer)) return reinterpret_cast<const std::byte*>(entry.address);
+const std::byte* SourceLookup::map(Rank peer, const SourceEntry& entry) noexcept {
+  if (fabric_.transport_->same_process(peer)) return reinterpret_cast<const std::byte*>(entry.address);
   if (entry.window == kNoWindow) return nullptr;
-  const auto p = static_cast<size_t>(peer);
-  std::lock_guard lock(windows_mutex_);
-  for (const auto& window : windows_) {
-    if (window->id != entry.window) continue;
-    return window->mapping.by_rank[p] + (entry.address - window->raw_base_by_rank[p]);
+  if (last_ == nullptr || last_->id != entry.window) {
+    std::lock_guard lock(fabric_.windows_mutex_);
+    const auto found = std::find_if(fabric_.windows_.begin(), fabric_.windows_.end(),
+                                    [&](const auto& window) { return window->id == entry.window; });
+    if (found == fabric_.windows_.end()) return nullptr;
+    last_ = found->get();
   }
-  return nullptr;
+  const auto p = static_cast<size_t>(peer);
+  return last_->mapping.by_rank[p] + (entry.address - last_->raw_base_by_rank[p]);
 }
 
 Status Fabric::read(Rank peer, void* target, uint64_t address, size_t bytes) {
@@ -47,7 +51,7 @@ uint32_t Fabric::add_window(std::byte* base, size_t bytes, std::vector<uint64_t>
   std::lock_guard lock(windows_mutex_);
   const uint32_t id = next_window_++;
   windows_.push_back(
-      std::make_unique<WindowEntry>(WindowEntry{id, base, bytes, std::move(raw_base_by_rank), std::move(mapping)}));
+      std::make_unique<MappedWindow>(MappedWindow{id, base, bytes, std::move(raw_base_by_rank), std::move(mapping)}));
   return id;
 }
 
@@ -56,12 +60,12 @@ void Fabric::close_window(uint32_t id) noexcept {
   std::erase_if(windows_, [id](const auto& window) { return window->id == id; });
 }
 
-Result<std::byte*> Fabric::stage_slot(uint64_t chunk, Deadline deadline) {
+Result<std::byte*> Fabric::stage_slot(uint64_t chunk, TimeLimit& limit) {
   const uint64_t number = staged_base_ + chunk;
   if (number >= kStagingSlots) {
     for (int step = 1; step < size_; ++step) {
       const Rank peer = (rank_ + step) % size_;
-      SHARDCOMM_TRY(wait(consumed_signals(&block(peer))[rank_], number + 1 - kStagingSlots, peer, deadline));
+      SHARDCOMM_TRY(wait(consumed_signals(&block(peer))[rank_], number + 1 - kStagingSlots, peer, limit));
     }
   }
   return reinterpret_cast<std::byte*>(&own()) + staging_offset(size_) + number % kStagingSlots * slot_bytes_;
@@ -69,9 +73,9 @@ Result<std::byte*> Fabric::stage_slot(uint64_t chunk, Deadline deadline) {
 
 void Fabric::stage_publish(uint64_t chunk) noexcept { raise(own().staged, staged_base_ + chunk + 1); }
 
-Result<const std::byte*> Fabric::staged(Rank peer, uint64_t chunk, Deadline deadline) {
+Result<const std::byte*> Fabric::staged(Rank peer, uint64_t chunk, TimeLimit& limit) {
   const uint64_t number = consumed_base_[static_cast<size_t>(peer)] + chunk;
-  SHARDCOMM_TRY(wait(block(peer).staged, number + 1, peer, deadline));
+  SHARDCOMM_TRY(wait(block(peer).staged, number + 1, peer, limit));
   return reinterpret_cast<const std::byte*>(&block(peer)) + staging_offset(size_) +
          number % kStagingSlots * slot_bytes_;
 }

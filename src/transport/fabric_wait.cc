@@ -38,26 +38,31 @@ void Fabric::raise(Signal& signal, uint64_t value) noexcept {
   if (signal.sleepers.load(std::memory_order_seq_cst) != 0) futex_wake(bell(signal), kWakeAll);
 }
 
-Status Fabric::wait(Signal& signal, uint64_t value, Rank peer, Deadline deadline) {
-  if (signal.value.load(std::memory_order_acquire) >= value) return {};
-  return wait_slow(signal, value, peer, deadline);
+Status Fabric::wait(Signal& signal, uint64_t value, Rank peer, TimeLimit& limit) {
+  if (signal.value.load(std::memory_order_acquire) >= value || spin(signal, value)) return {};
+  return sleep(signal, value, peer, limit.deadline());
 }
 
-Status Fabric::wait_slow(Signal& signal, uint64_t value, Rank peer, Deadline deadline) {
-  const auto spin_end = Clock::now() + spin_;
+// Whether the signal came. The first polls do without a look at the clock, for as long as a cache line usually takes.
+bool Fabric::spin(const Signal& signal, uint64_t value) const noexcept {
   const bool give_way = oversubscribed_;  // the peer may need this very core
+  auto spin_end = Clock::time_point::max();
   do {
     for (int poll = 0; poll < kPollsPerLook; ++poll) {
-      if (signal.value.load(std::memory_order_acquire) >= value) return {};
+      if (signal.value.load(std::memory_order_acquire) >= value) return true;
       if (give_way) {
         sched_yield();
       } else {
         SHARDCOMM_PAUSE();
       }
     }
-    if (own().abort.state.load(std::memory_order_acquire) == 2) return check_wait(signal, value, peer, deadline);
+    if (own().abort.state.load(std::memory_order_acquire) == 2) return false;
+    if (spin_end == Clock::time_point::max()) spin_end = Clock::now() + spin_;
   } while (Clock::now() < spin_end);
+  return false;
+}
 
+Status Fabric::sleep(Signal& signal, uint64_t value, Rank peer, Deadline deadline) {
   auto next_look = Clock::now() + kSleepSlice;
   for (;;) {
     signal.sleepers.fetch_add(1, std::memory_order_seq_cst);
@@ -135,6 +140,7 @@ Status Fabric::fail(Code code, std::string text) noexcept {
 }
 
 void Fabric::abort(const Status& why) noexcept {
+  if (!birthplace_.is_here()) return;
   for (ControlBlock* target : blocks_) {
     uint32_t none = 0;
     if (!target->abort.state.compare_exchange_strong(none, 1, std::memory_order_acq_rel)) continue;
