@@ -41,7 +41,8 @@ Status unreadable(Rank peer) {
 
 Status copy_from(Execution& execution, const Step& step, Rank source) {
   Fabric& fabric = execution.fabric;
-  const auto entries = entries_of(fabric, source);
+  std::span<const SourceEntry> entries;
+  if (source != fabric.rank()) entries = entries_of(fabric, source);
   for (size_t i = 0; i < step.items.size(); ++i) {
     const Item& item = step.items[i];
     const Transfer transfer = step.geometry.transfer(item, source, fabric.rank());
@@ -88,9 +89,11 @@ Status find_sources(Execution& execution, const Step& step, size_t i, ReduceSour
   found.attached = false;
   for (Rank r = 0; r < fabric.size(); ++r) {
     const Transfer transfer = step.geometry.transfer(item, r, fabric.rank());
-    const SourceEntry& entry = entries_of(fabric, r)[i];
     const auto k = static_cast<size_t>(r);
-    const std::byte* mapped = r == fabric.rank() ? item.in : execution.sources.map(r, entry);
+    found.base[k] = item.in + transfer.offset_bytes;
+    if (r == fabric.rank()) continue;
+    const SourceEntry& entry = entries_of(fabric, r)[i];
+    const std::byte* mapped = execution.sources.map(r, entry);
     found.base[k] = mapped == nullptr ? nullptr : mapped + transfer.offset_bytes;
     found.address[k] = entry.address + transfer.offset_bytes;
     if (mapped != nullptr) continue;
@@ -134,7 +137,9 @@ Status run_batch(Execution& execution, const Step& step) {
   const bool own_staged = announce_sources(execution, step);
   SHARDCOMM_TRY(fabric.collect(execution.limit));
   bool any_staged = own_staged;
-  for (Rank r = 0; r < fabric.size(); ++r) any_staged = any_staged || is_staged(entries_of(fabric, r));
+  for (Rank r = 0; r < fabric.size(); ++r) {
+    any_staged = any_staged || (r != fabric.rank() && is_staged(entries_of(fabric, r)));
+  }
   if (any_staged) {
     SHARDCOMM_TRY(run_staged(execution, step, own_staged));
   } else {

@@ -28,7 +28,8 @@ Status run_direct(Execution& execution, const Step& step);
 
 // --- shared by the engines ---
 Signature signature_of(const Operation& operation, uint8_t phase) noexcept;
-// The entries of `peer`'s announcement, one per item; none from ranks that offer nothing (broadcast).
+// The entries of a peer's announcement, one per item; none from ranks that offer nothing (broadcast). Not for a rank's
+// own, which lies in its peers' caches by now.
 std::span<const SourceEntry> entries_of(const Fabric& fabric, Rank peer) noexcept;
 bool is_staged(std::span<const SourceEntry> entries) noexcept;
 // Moves the items when at least one rank has staged its bytes. `own_staged`: this rank has.

@@ -1,5 +1,6 @@
 // The low-latency engine: data and signal arrive together (the idea of NCCL's LL protocol, on cache-coherent memory
-// where one release store orders a whole message).
+// where one release store orders a whole message). A rank takes its own part from its input, never from its message:
+// what it has announced lies in its peers' caches, and looking at it again would cost another way there and back.
 #include <cstring>
 #include <vector>
 
@@ -20,7 +21,9 @@ Status combine(Execution& execution, const Step& step) {
   for (const Item& item : step.items) {
     const Transfer transfer = step.geometry.transfer(item, fabric.rank(), fabric.rank());
     for (size_t r = 0; r < size; ++r) {
-      sources[r] = fabric.payload_of(static_cast<Rank>(r)).data() + position + transfer.offset_bytes;
+      const auto source = static_cast<Rank>(r);
+      const std::byte* in = source == fabric.rank() ? item.in : fabric.payload_of(source).data() + position;
+      sources[r] = in + transfer.offset_bytes;
     }
     SHARDCOMM_TRY(reduce_run(item, 0, transfer.bytes, sources));
     position += align_item(step.geometry.in_bytes(item, fabric.rank()));
@@ -33,14 +36,13 @@ Status copy_out(Execution& execution, const Step& step) {
   const Rank me = fabric.rank();
   for (Rank source = 0; source < fabric.size(); ++source) {
     if (!step.geometry.reads_from(source)) continue;
-    const std::byte* payload = fabric.payload_of(source).data();
+    const std::byte* payload = source == me ? nullptr : fabric.payload_of(source).data();
     size_t position = 0;
     for (const Item& item : step.items) {
       const Transfer transfer = step.geometry.transfer(item, source, me);
+      const std::byte* from = (source == me ? item.in : payload + position) + transfer.offset_bytes;
       std::byte* target = step.geometry.target(item, source);
-      const bool in_place = source == me && target == item.in + transfer.offset_bytes;
-      if (!in_place && transfer.bytes != 0)
-        std::memcpy(target, payload + position + transfer.offset_bytes, transfer.bytes);
+      if (target != from && transfer.bytes != 0) std::memcpy(target, from, transfer.bytes);
       position += align_item(step.geometry.in_bytes(item, source));
     }
   }
@@ -53,6 +55,7 @@ Status run_inline(Execution& execution, const Step& step) {
   Fabric& fabric = execution.fabric;
   const Operation& operation = execution.operation;
   size_t position = 0;
+  const Signature signature = signature_of(operation, step.phase);
   if (step.geometry.reads_from(fabric.rank())) {
     std::byte* payload = fabric.payload().data();
     for (const Item& item : step.items) {
@@ -61,7 +64,7 @@ Status run_inline(Execution& execution, const Step& step) {
       position += align_item(bytes);
     }
   }
-  fabric.announce(signature_of(operation, step.phase), position, {operation.epoch, operation.label});
+  fabric.announce(signature, position, {operation.epoch, operation.label});
   SHARDCOMM_TRY(fabric.collect(execution.limit));
   count_traffic(execution, step);
   return step.geometry.reduces() ? combine(execution, step) : copy_out(execution, step);

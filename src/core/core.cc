@@ -150,6 +150,7 @@ Result<Work> Core::submit(Operation operation, StreamRef stream) {
   if (stream.device().kind != Device::Kind::kHost) {
     return Status(Code::kUnsupported, "this communicator is on host memory; its operations run on host streams");
   }
+  fabric->expect_announcement();
   SHARDCOMM_TRY(here());
   SHARDCOMM_TRY(failure());
   operation.epoch = next_epoch;

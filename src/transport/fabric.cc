@@ -94,19 +94,19 @@ void Fabric::announce(const Signature& signature, size_t payload_bytes, const Op
   const size_t label_bytes = std::min(name.label.size(), kLabelBytes - 1);
   std::memcpy(note.label, name.label.data(), label_bytes);
   note.label[label_bytes] = '\0';
+  announced_ = signature;
   message.payload_bytes = static_cast<uint32_t>(payload_bytes);
   message.signature = signature;
   raise(message.sequence, sequence_);
 }
 
 Status Fabric::collect(TimeLimit& limit) {
-  const Signature& mine = own().messages[sequence_ & 1].signature;
   bool agreed = true;
   for (int step = 1; step < size_; ++step) {
     const Rank peer = (rank_ + step) % size_;
     Message& message = block(peer).messages[sequence_ & 1];
     SHARDCOMM_TRY(wait(message.sequence, sequence_, peer, limit));
-    agreed = agreed && message.signature == mine;
+    agreed = agreed && message.signature == announced_;
   }
   return agreed ? Status() : disagreement();
 }

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "base/processor.h"
 #include "base/time_limit.h"
 #include "base/birthplace.h"
 #include "transport/control_block.h"
@@ -94,6 +95,9 @@ class Fabric {
   void set_oversubscribed(bool more_ranks_than_cores) noexcept { oversubscribed_ = more_ranks_than_cores; }
 
   // --- announcing ---
+  // A hint, early in a call: this rank will announce soon. Its peers have read the message's line; taking it back takes
+  // as long as a signal's way.
+  void expect_announcement() const noexcept { fetch_to_write(&own().messages[(sequence_ + 1) & 1]); }
   std::span<std::byte> payload() noexcept;  // of the next message; write, then announce
   void announce(const Signature& signature, size_t payload_bytes, const OperationName& name) noexcept;
   Status collect(TimeLimit& limit);
@@ -161,6 +165,7 @@ class Fabric {
   std::chrono::nanoseconds spin_{};
   size_t slot_bytes_ = 0;
   uint64_t sequence_ = 0;                // of the last announcement
+  Signature announced_{};                // in it
   uint64_t staged_base_ = 0;             // own chunks staged before this operation
   std::vector<uint64_t> consumed_base_;  // [peer] chunks taken from its ring before this operation
   std::vector<uint64_t> consumed_now_;   // [peer] chunks taken in this operation

@@ -7,16 +7,8 @@
 #include <cstring>
 
 #include "base/futex.h"
+#include "base/processor.h"
 #include "transport/transport.h"
-
-#if defined(__x86_64__) || defined(__i386__)
-#include <immintrin.h>
-#define SHARDCOMM_PAUSE() _mm_pause()
-#elif defined(__aarch64__)
-#define SHARDCOMM_PAUSE() asm volatile("isb" ::: "memory")
-#else
-#define SHARDCOMM_PAUSE() asm volatile("" ::: "memory")
-#endif
 
 namespace shardcomm {
 namespace {
@@ -53,7 +45,7 @@ bool Fabric::spin(const Signal& signal, uint64_t value) const noexcept {
       if (give_way) {
         sched_yield();
       } else {
-        SHARDCOMM_PAUSE();
+        pause();
       }
     }
     if (own().abort.state.load(std::memory_order_acquire) == 2) return false;
