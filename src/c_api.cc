@@ -167,6 +167,23 @@ void* shardcomm_window_data(const shardcomm_window* window) {
 }
 void shardcomm_window_destroy(shardcomm_window* window) { delete window; }
 
+shardcomm_code shardcomm_mosaic_allocate(shardcomm_comm* comm, size_t shard_bytes, const char* label,
+                                         shardcomm_mosaic** out) {
+  return guarded([&]() -> Status {
+    SHARDCOMM_REQUIRE(comm);
+    SHARDCOMM_REQUIRE(out);
+    return deliver(comm->comm.allocate_mosaic(shard_bytes, text(label)), out);
+  });
+}
+void* shardcomm_mosaic_shard(const shardcomm_mosaic* mosaic) {
+  return mosaic == nullptr ? nullptr : mosaic->mosaic.shard();
+}
+const void* shardcomm_mosaic_all(const shardcomm_mosaic* mosaic) {
+  return mosaic == nullptr ? nullptr : mosaic->mosaic.all();
+}
+size_t shardcomm_mosaic_granularity_bytes(void) { return MosaicWindow::granularity_bytes(); }
+void shardcomm_mosaic_destroy(shardcomm_mosaic* mosaic) { delete mosaic; }
+
 // --- order ---
 
 shardcomm_code shardcomm_host_stream_create(const char* name, shardcomm_stream* out) {
@@ -247,6 +264,13 @@ shardcomm_code shardcomm_all_to_all(shardcomm_comm* comm, const void* in, void* 
 }
 shardcomm_code shardcomm_barrier(shardcomm_comm* comm, shardcomm_stream stream, shardcomm_work** work) {
   return collective(comm, stream, work, [&](Communicator& c, StreamRef on) { return c.barrier(on); });
+}
+shardcomm_code shardcomm_all_gather_mosaic(shardcomm_comm* comm, const shardcomm_mosaic* mosaic,
+                                           shardcomm_stream stream, shardcomm_work** work) {
+  return collective(comm, stream, work, [&](Communicator& c, StreamRef on) -> Result<Work> {
+    SHARDCOMM_REQUIRE(mosaic);
+    return c.all_gather(mosaic->mosaic, on);
+  });
 }
 shardcomm_code shardcomm_all_gather_v(shardcomm_comm* comm, const void* shard, void* full, const size_t* counts,
                                       int32_t dtype, shardcomm_stream stream, shardcomm_work** work) {

@@ -16,6 +16,9 @@ struct shardcomm_comm {
 struct shardcomm_window {
   shardcomm::Window window;
 };
+struct shardcomm_mosaic {
+  shardcomm::MosaicWindow mosaic;
+};
 struct shardcomm_work {
   shardcomm::Work work;
 };

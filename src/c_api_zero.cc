@@ -72,7 +72,8 @@ void shardcomm_zero_params_init(shardcomm_zero_params* params) {
                                   defaults.bucket_bytes,
                                   defaults.gathered_bytes_limit,
                                   defaults.free_after_forward ? 1 : 0,
-                                  static_cast<int32_t>(defaults.gradient_dtype)};
+                                  static_cast<int32_t>(defaults.gradient_dtype),
+                                  defaults.mosaic ? 1 : 0};
 }
 
 shardcomm_code shardcomm_zero_create(shardcomm_comm* comm, const shardcomm_unit* units, size_t unit_count,
@@ -90,6 +91,7 @@ shardcomm_code shardcomm_zero_create(shardcomm_comm* comm, const shardcomm_unit*
       options.gathered_bytes_limit = params->gathered_bytes_limit;
       options.free_after_forward = params->free_after_forward != 0;
       options.gradient_dtype = stored_dtype(params->gradient_dtype);
+      options.mosaic = params->mosaic != 0;
     }
     SHARDCOMM_TRY_ASSIGN(const auto specs, to_units(units, unit_count));
     return deliver(ZeroEngine::create(comm->comm, specs, options), out);

@@ -65,6 +65,7 @@ void add_sharding_flags(Flags& flags, Request& request) {
               3);
   flags.count("--prefetch", zero.prefetch_units, "Units gathered ahead of the computation", 0, 1024);
   flags.size("--bucket-bytes", zero.bucket_bytes, "Target size of a bucket; 0: no limit", 0);
+  flags.toggle("--mosaic", zero.mosaic, "Stage 3: read parameters in all ranks' memory itself, without gathers");
   flags.word("--dtype", request.dtype, "Parameters, on the wire and in memory", {"f32", "bf16"});
   flags.word("--reduce-dtype", request.reduce_dtype, "Gradients on the wire; sums are f32", {"f32", "bf16"});
   flags.transports(request.transports);

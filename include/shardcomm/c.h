@@ -55,6 +55,7 @@ enum { SHARDCOMM_SUM = 0, SHARDCOMM_AVERAGE = 1, SHARDCOMM_MAX = 2, SHARDCOMM_MI
 typedef struct shardcomm_store shardcomm_store;
 typedef struct shardcomm_comm shardcomm_comm;
 typedef struct shardcomm_window shardcomm_window;
+typedef struct shardcomm_mosaic shardcomm_mosaic;
 typedef struct shardcomm_work shardcomm_work;
 typedef struct shardcomm_zero shardcomm_zero;
 typedef struct shardcomm_adam shardcomm_adam;
@@ -99,6 +100,14 @@ SHARDCOMM_EXPORT shardcomm_code shardcomm_window_register(shardcomm_comm* comm, 
 SHARDCOMM_EXPORT void* shardcomm_window_data(const shardcomm_window* window);
 SHARDCOMM_EXPORT void shardcomm_window_destroy(shardcomm_window* window);
 
+/* all ranks' parts side by side, for reading without a copy; its rules are in window.h */
+SHARDCOMM_EXPORT shardcomm_code shardcomm_mosaic_allocate(shardcomm_comm* comm, size_t shard_bytes, const char* label,
+                                                          shardcomm_mosaic** out); /* collective */
+SHARDCOMM_EXPORT void* shardcomm_mosaic_shard(const shardcomm_mosaic* mosaic);
+SHARDCOMM_EXPORT const void* shardcomm_mosaic_all(const shardcomm_mosaic* mosaic);
+SHARDCOMM_EXPORT size_t shardcomm_mosaic_granularity_bytes(void);
+SHARDCOMM_EXPORT void shardcomm_mosaic_destroy(shardcomm_mosaic* mosaic);
+
 /* --- order --- */
 
 /* kind 0, handle NULL: the caller's own thread, calls return when done. kind 0 with a handle from
@@ -141,6 +150,9 @@ SHARDCOMM_EXPORT shardcomm_code shardcomm_all_gather_v(shardcomm_comm* comm, con
 SHARDCOMM_EXPORT shardcomm_code shardcomm_reduce_scatter_v(shardcomm_comm* comm, const void* full, void* shard,
                                                            const size_t* counts, int32_t dtype, int32_t op,
                                                            shardcomm_stream stream, shardcomm_work** work);
+/* copies nothing: orders what owners wrote before what readers see */
+SHARDCOMM_EXPORT shardcomm_code shardcomm_all_gather_mosaic(shardcomm_comm* comm, const shardcomm_mosaic* mosaic,
+                                                            shardcomm_stream stream, shardcomm_work** work);
 /* many tensors as one operation; dtypes and counts may differ from item to item */
 typedef struct {
   const void* shard;
@@ -188,6 +200,7 @@ typedef struct {
   size_t gathered_bytes_limit; /* 0: the two largest units */
   int32_t free_after_forward;
   int32_t gradient_dtype; /* SHARDCOMM_F32 or SHARDCOMM_BF16 */
+  int32_t mosaic;         /* 1: read values in all ranks' memory, without gathers */
 } shardcomm_zero_params;
 /* Fills in the defaults of ZeroOptions, struct_size included. */
 SHARDCOMM_EXPORT void shardcomm_zero_params_init(shardcomm_zero_params* params);

@@ -128,6 +128,7 @@ class SHARDCOMM_EXPORT Communicator {
 
   Result<Window> allocate_window(size_t size_bytes, std::string_view label);              // collective
   Result<Window> register_window(void* base, size_t size_bytes, std::string_view label);  // collective
+  Result<MosaicWindow> allocate_mosaic(size_t shard_bytes, std::string_view label);       // collective
 
   // Enqueue on `stream`; on StreamRef::caller() the call returns when done.
   Result<Work> all_gather(const AllGatherArgs& args, StreamRef stream);
@@ -141,6 +142,7 @@ class SHARDCOMM_EXPORT Communicator {
   Result<Work> all_gather_many(std::span<const GatherItem> items, StreamRef stream, std::string_view label = {});
   Result<Work> reduce_scatter_many(std::span<const ReduceItem> items, StreamRef stream, std::string_view label = {});
   Result<Work> all_gather(Bucket& bucket, StreamRef stream);
+  Result<Work> all_gather(const MosaicWindow& mosaic, StreamRef stream);  // copies nothing
   Result<Work> reduce_scatter(Bucket& bucket, ReduceOp op, StreamRef stream);
 
   CollectivePlan explain(const Shape& shape) const;  // what would run, and why

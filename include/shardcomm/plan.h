@@ -41,6 +41,7 @@ enum class SourceKind : uint8_t {
   kMapped,    // a window, or any memory of a rank that is a thread of the same process: read in place
   kAttached,  // ordinary memory of another process, read by cross-memory attach
   kStaged,    // ordinary memory, copied through the shared staging ring
+  kMosaic,    // a mosaic window: read where it lies, by whoever needs it
 };
 SHARDCOMM_EXPORT std::string_view name(SourceKind kind) noexcept;
 

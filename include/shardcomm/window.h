@@ -30,4 +30,33 @@ class SHARDCOMM_EXPORT Window {
   std::unique_ptr<Impl> impl_;
 };
 
+// A MosaicWindow shows the parts of all ranks side by side, as an array whose pages are the ranks' own memory: what a
+// gather would have copied is there already. all_gather(mosaic) only waits until every rank has come to it.
+//
+//   write shard()                     each rank its own part
+//   all_gather(mosaic)                from here on, and no sooner, all() shows what all ranks wrote before it
+//   read all()
+//   barrier, or any other operation   from here on all ranks have read, and shard() may be written again
+//
+// Ranks of one node only. Made by Communicator::allocate_mosaic (collective); destroyed as a Window is.
+class SHARDCOMM_EXPORT MosaicWindow {
+ public:
+  MosaicWindow(MosaicWindow&&) noexcept;
+  MosaicWindow& operator=(MosaicWindow&&) noexcept;
+  ~MosaicWindow();
+  std::byte* shard() const noexcept;      // this rank's part, zero-filled; peers read it as a window's
+  const std::byte* all() const noexcept;  // [size, shard_bytes]; a write is SIGSEGV
+  size_t shard_bytes() const noexcept;
+  std::string_view label() const noexcept;
+
+  static size_t granularity_bytes() noexcept;  // shard_bytes is a multiple of it: a page
+
+  struct Impl;
+
+ private:
+  friend class Communicator;
+  explicit MosaicWindow(std::unique_ptr<Impl>) noexcept;
+  std::unique_ptr<Impl> impl_;
+};
+
 }  // namespace shardcomm

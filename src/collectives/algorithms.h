@@ -6,6 +6,7 @@ namespace shardcomm {
 
 Status all_gather_inline(Execution& execution);  // also the _v and _many forms
 Status all_gather_direct(Execution& execution);
+Status all_gather_mosaic(Execution& execution);
 Status reduce_scatter_inline(Execution& execution);  // also the _v and _many forms
 Status reduce_scatter_direct(Execution& execution);
 Status all_reduce_inline(Execution& execution);

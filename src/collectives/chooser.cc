@@ -77,7 +77,7 @@ const Algorithm& Chooser::choose(const Workload& workload) noexcept {
 
 CollectivePlan Chooser::explain(const Workload& workload) const {
   Workload agreed = workload;
-  agreed.memory = SourceKind::kMapped;
+  if (agreed.memory != SourceKind::kMosaic) agreed.memory = SourceKind::kMapped;
   const Rows rows = candidates(agreed);
   const size_t chosen = shardcomm::choose(agreed, site_, rows.span());
   CollectivePlan plan = explain_choice(agreed, site_, rows.span());

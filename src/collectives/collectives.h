@@ -30,6 +30,7 @@ struct Operation {
   std::span<const size_t> counts;  // ragged forms only
   std::string_view label;
   uint64_t epoch = 0;
+  bool mosaic = false;  // all_gather of a mosaic window
 };
 
 struct Execution {
@@ -50,7 +51,8 @@ struct Algorithm {
 };
 std::span<const Algorithm> algorithms() noexcept;
 
-// `memory` does not bear on the choice of a row, which all ranks must make alike though each may bring other memory.
+// `memory` bears on the choice of a row only where it is a mosaic: all ranks must choose alike, though each may bring
+// other memory.
 Workload workload_of(const Operation& operation, int size, SourceKind memory = SourceKind::kMapped) noexcept;
 
 // Chooses rows for one communicator, the same on every rank, and remembers by shape. One operation at a time.

@@ -16,9 +16,11 @@ double meeting_us(const Topology& topology, const MachineModel& machine) {
   return machine.signal_us * (topology.world_size - 1) + (turns > 1 ? machine.switch_us * turns : 0);
 }
 
+constexpr Cost kCannot{INFINITY, INFINITY};
+
 // The payload is copied in by its owner and out by every reader; a message cannot be longer than its slot.
 Cost inline_cost(const Workload& workload, const Topology& topology, const MachineModel& machine) {
-  if (workload.announced_bytes > kInlineCapacity) return {INFINITY, INFINITY};
+  if (workload.announced_bytes > kInlineCapacity || workload.memory == SourceKind::kMosaic) return kCannot;
   const auto announced = static_cast<double>(workload.announced_bytes);
   const bool all_reduce = workload.collective == Collective::kAllReduce;
   const double read = all_reduce ? announced * topology.world_size : static_cast<double>(workload.whole_bytes);
@@ -27,6 +29,7 @@ Cost inline_cost(const Workload& workload, const Topology& topology, const Machi
 
 // Two meetings (all_reduce three), addresses to resolve, and one copy.
 Cost direct_cost(const Workload& workload, const Topology& topology, const MachineModel& machine) {
+  if (workload.memory == SourceKind::kMosaic) return kCannot;
   const double peers = topology.world_size - 1;
   const bool all_reduce = workload.collective == Collective::kAllReduce;
   double latency = meeting_us(topology, machine) * (all_reduce ? 3 : 2) + machine.lookup_us * peers;
@@ -40,11 +43,18 @@ Cost direct_cost(const Workload& workload, const Topology& topology, const Machi
   return {latency, us(whole, gbs)};
 }
 
+// One meeting; the bytes stay where they are.
+Cost mosaic_cost(const Workload& workload, const Topology& topology, const MachineModel& machine) {
+  if (workload.memory != SourceKind::kMosaic) return kCannot;
+  return {meeting_us(topology, machine), 0};
+}
+
 constexpr TransportKind kMapped = TransportKind::kMapped;
 
 constexpr Algorithm kAlgorithms[] = {
     {"all_gather_inline", Collective::kAllGather, kMapped, inline_cost, all_gather_inline},
     {"all_gather_direct", Collective::kAllGather, kMapped, direct_cost, all_gather_direct},
+    {"all_gather_mosaic", Collective::kAllGather, kMapped, mosaic_cost, all_gather_mosaic},
     {"reduce_scatter_inline", Collective::kReduceScatter, kMapped, inline_cost, reduce_scatter_inline},
     {"reduce_scatter_direct", Collective::kReduceScatter, kMapped, direct_cost, reduce_scatter_direct},
     {"all_reduce_inline", Collective::kAllReduce, kMapped, inline_cost, all_reduce_inline},

@@ -117,7 +117,9 @@ void Core::count(const TrafficCounters& operation) noexcept {
 Status Core::run(Operation& operation, uint64_t now) {
   return in_turn(operation.epoch, name(operation.collective), now, [&](TimeLimit& limit, TrafficCounters& traffic) {
     Execution execution{*fabric, operation, limit, traffic, attach_chunk_bytes_};
-    return chooser.choose(workload_of(operation, self.size)).run(execution);
+    return chooser
+        .choose(workload_of(operation, self.size, operation.mosaic ? SourceKind::kMosaic : SourceKind::kMapped))
+        .run(execution);
   });
 }
 

@@ -50,14 +50,13 @@ size_t Window::size_bytes() const noexcept { return impl_->size_bytes; }
 std::string_view Window::label() const noexcept { return impl_->label; }
 bool Window::owns_memory() const noexcept { return impl_->owns; }
 
-Result<Window> Communicator::allocate_window(size_t size_bytes, std::string_view label) {
-  Core& core = *impl_->core;
-  const Need need{size_bytes, memory_available_bytes()};
+Result<SharedMemory> share_memory(Core& core, size_t bytes, std::string_view label) {
+  const Need need{bytes, memory_available_bytes()};
   SHARDCOMM_TRY_ASSIGN(const auto needs, core.exchange(as_blob(need), fmt::format("allocate_window {}", label)));
   SHARDCOMM_TRY(check_memory(needs, label));
 
   // Each rank brings its segment's card, or why it has none.
-  Result<Segment> segment = Segment::create(size_bytes, fmt::format("window '{}'", label));
+  Result<Segment> segment = Segment::create(bytes, fmt::format("window '{}'", label));
   Result<Card> card = segment.ok() ? core.fabric->share(*segment) : Result<Card>(segment.status());
   const auto base = reinterpret_cast<uint64_t>(segment.ok() ? segment->data() : nullptr);
   SHARDCOMM_TRY_ASSIGN(const auto blobs,
@@ -72,21 +71,33 @@ Result<Window> Communicator::allocate_window(size_t size_bytes, std::string_view
     if (fields[2].size() == sizeof base) std::memcpy(&bases.emplace_back(), fields[2].data(), sizeof base);
   }
   SHARDCOMM_TRY(first_failure(statuses));
-
   auto mapping = core.fabric->map_window(cards);
-  SHARDCOMM_TRY_ASSIGN(const auto mapped, core.exchange(pack_status(mapping.status()), "allocate_window: mapped"));
-  SHARDCOMM_TRY(first_failure(mapped));
+  SHARDCOMM_TRY(agree_on(core, mapping.status(), "allocate_window: mapped"));
+  segment->close_fd();
+  return SharedMemory{std::move(segment).value(), std::move(bases), std::move(mapping).value()};
+}
 
+Status agree_on(Core& core, const Status& status, std::string_view label) {
+  SHARDCOMM_TRY_ASSIGN(const auto statuses, core.exchange(pack_status(status), label));
+  return first_failure(statuses);
+}
+
+std::unique_ptr<Window::Impl> window_over(Core& core, SharedMemory memory, std::string_view label) {
   auto impl = std::make_unique<Window::Impl>();
-  impl->segment = std::move(segment).value();
-  impl->segment->close_fd();
+  impl->segment = std::move(memory.segment);
   impl->base = impl->segment->data();
-  impl->size_bytes = size_bytes;
+  impl->size_bytes = impl->segment->size_bytes();
   impl->label = label;
   impl->owns = true;
   impl->fabric = core.fabric;
-  impl->id = core.fabric->add_window(impl->base, size_bytes, std::move(bases), std::move(mapping).value());
-  return Window(std::move(impl));
+  impl->id = core.fabric->add_window(impl->base, impl->size_bytes, std::move(memory.bases), std::move(memory.mapping));
+  return impl;
+}
+
+Result<Window> Communicator::allocate_window(size_t size_bytes, std::string_view label) {
+  Core& core = *impl_->core;
+  SHARDCOMM_TRY_ASSIGN(SharedMemory memory, share_memory(core, size_bytes, label));
+  return Window(window_over(core, std::move(memory), label));
 }
 
 // The memory stays the caller's. Threads of one process read it in place, other processes by attach or staging; what

@@ -1,8 +1,9 @@
-// What a Window is: this rank's memory, and its place in the fabric that made it.
+// What a Window is: this rank's memory, and its place in the fabric that made it. How ranks come to share memory.
 #pragma once
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "shardcomm/window.h"
 #include "transport/transport.h"
@@ -19,5 +20,20 @@ struct Window::Impl {
   std::weak_ptr<Fabric> fabric;
   uint32_t id = kNoWindow;
 };
+
+class Core;
+
+// One segment a rank, each mapped by all.
+struct SharedMemory {
+  Segment segment;
+  std::vector<uint64_t> bases;  // by rank, in the owners' processes
+  MappedTransport::Mapping mapping;
+};
+// Collective; a failure on one rank is the same failure on all.
+Result<SharedMemory> share_memory(Core& core, size_t bytes, std::string_view label);
+// Enters it into the fabric.
+std::unique_ptr<Window::Impl> window_over(Core& core, SharedMemory memory, std::string_view label);
+// Collective: the first rank's failure, if there is one.
+Status agree_on(Core& core, const Status& status, std::string_view label);
 
 }  // namespace shardcomm

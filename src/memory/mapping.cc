@@ -17,11 +17,6 @@ namespace {
 
 constexpr size_t kHugePageBytes = size_t{2} << 20;
 
-size_t page_bytes() noexcept {
-  static const auto bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  return bytes;
-}
-
 // Holds no mapping alive; what has ended is swept out when the next one comes.
 struct Published {
   std::mutex mutex;
@@ -34,6 +29,11 @@ Published& published() {
 }
 
 }  // namespace
+
+size_t page_bytes() noexcept {
+  static const auto bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  return bytes;
+}
 
 size_t file_bytes_of(size_t segment_bytes) noexcept {
   const size_t page = page_bytes();

@@ -9,9 +9,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 
 #include "shardcomm/status.h"
 
@@ -83,6 +85,26 @@ class SegmentView {
 // reason, where the card's process, file or token is not to be found from here: another node or container, no
 // permission, an owner that has ended or has closed its fd. Any thread.
 Result<SegmentView> map_segment(const SegmentCard& card);
+
+// Segments side by side, page by page: part i of its addresses is the memory of segment i itself. For reading: a write
+// is SIGSEGV. Keeps the memory alive. Const members from any thread.
+class Mosaic {
+ public:
+  // All of one size, a multiple of page_bytes().
+  static Result<Mosaic> create(std::span<const SegmentView> parts);
+  Mosaic(Mosaic&& other) noexcept
+      : base_(std::exchange(other.base_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  Mosaic& operator=(Mosaic&& other) noexcept;
+  ~Mosaic();
+  const std::byte* data() const noexcept { return base_; }
+
+ private:
+  Mosaic(std::byte* base, size_t bytes) noexcept : base_(base), bytes_(bytes) {}
+  std::byte* base_;
+  size_t bytes_;
+};
+
+size_t page_bytes() noexcept;
 
 // Where a process can be probed for cross-memory attach.
 struct AttachCard {

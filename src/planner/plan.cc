@@ -12,7 +12,7 @@ namespace {
 constexpr std::array<std::string_view, kCollectiveCount> kCollectiveNames = {
     "all_gather", "reduce_scatter", "all_reduce",       "broadcast",       "all_to_all",
     "barrier",    "all_gather_v",   "reduce_scatter_v", "all_gather_many", "reduce_scatter_many"};
-constexpr std::array<std::string_view, 4> kSourceNames = {"inline", "mapped", "attached", "staged"};
+constexpr std::array<std::string_view, 5> kSourceNames = {"inline", "mapped", "attached", "staged", "mosaic"};
 
 }  // namespace
 

@@ -13,13 +13,14 @@ namespace shardcomm {
 namespace {
 
 Status agree_on_shape(Communicator& comm, const zero::Layout& layout, const ZeroOptions& options) {
-  const std::array<zero::Field, 9> fields = {{
+  const std::array<zero::Field, 10> fields = {{
       {"stage", static_cast<uint64_t>(options.stage)},
       {"prefetch_units", static_cast<uint64_t>(options.prefetch_units)},
       {"bucket_bytes", options.bucket_bytes},
       {"gathered_bytes_limit", options.gathered_bytes_limit},
       {"free_after_forward", options.free_after_forward ? 1u : 0u},
       {"gradient_dtype", static_cast<uint64_t>(options.gradient_dtype)},
+      {"mosaic", options.mosaic ? 1u : 0u},
       {"the number of units", layout.units.size()},
       {"the number of parameters", layout.parameter_count},
       {"the fingerprint of all names, shapes and dtypes", layout.fingerprint},
@@ -126,6 +127,7 @@ Status ZeroEngine::finish_step(StreamRef compute) {
   std::vector<zero::Action> actions;
   SHARDCOMM_TRY(e.schedule.finish(e.sync, actions));
   SHARDCOMM_TRY(e.carry_out(actions, compute));
+  SHARDCOMM_TRY(e.finish_reading());
   SHARDCOMM_TRY_ASSIGN(const Event reduced, Event::record(e.context.stream));
   SHARDCOMM_TRY(compute.wait(reduced));
   SHARDCOMM_TRY_ASSIGN(const Event end, Event::record(compute));

@@ -146,6 +146,11 @@ void ZeroEngine::Impl::note_compute(StreamRef compute, const Event& end) {
   compute_ends.emplace_back(compute.native(), end);
 }
 
+Status ZeroEngine::Impl::finish_reading() {
+  for (const auto& [unused, end] : compute_ends) SHARDCOMM_TRY(context.stream.wait(end));
+  return values->finish_reading();
+}
+
 Status ZeroEngine::Impl::check_gradients_final(std::string_view caller) const {
   if (const std::string open = schedule.open_unit(); !open.empty()) {
     return Status(Code::kFailedPrecondition,

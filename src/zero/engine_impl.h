@@ -46,6 +46,8 @@ struct ZeroEngine::Impl {
   Status usable() const { return failed; }
   Status fail(Status status, std::string_view doing, UnitId unit);
   void note_compute(StreamRef compute, const Event& end);
+  // Values that are read in mosaics may change once every rank has come here.
+  Status finish_reading();
   // No unit is open, and no whole gradients wait to be reduced.
   Status check_gradients_final(std::string_view caller) const;
 

@@ -55,6 +55,7 @@ bool sums_in_place(const Layout& layout) noexcept { return layout.stage <= 1 && 
 Footprint footprint_of(const Layout& layout) noexcept {
   const size_t owned_bytes = owned_trainable_count(layout) * sizeof(float);
   return {.values_bytes = layout.total(layout.stage == 3 ? &UnitLayout::shard_bytes : &UnitLayout::value_bytes),
+          .mosaic_bytes = layout.total(&UnitLayout::mosaic_bytes),
           .whole_gradient_bytes = layout.stage <= 1 ? layout.total(&UnitLayout::gradient_bytes) : 0,
           .sum_bytes = sums_in_place(layout) ? 0 : owned_bytes,
           .master_bytes = master_count(layout) * sizeof(float),

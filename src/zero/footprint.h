@@ -25,6 +25,7 @@ BucketOffsets master_offsets(const Layout& layout);
 // Memory that lives as long as the engine.
 struct Footprint {
   size_t values_bytes = 0;          // window: shards, or whole values at stages 0 to 2
+  size_t mosaic_bytes = 0;          // mosaic windows: shards
   size_t whole_gradient_bytes = 0;  // window: stages 0 and 1
   size_t sum_bytes = 0;             // f32 sums of gradients with memory of their own
   size_t master_bytes = 0;

@@ -22,7 +22,7 @@ class Rehearsal {
         arena_(gradient_capacity),
         gradient_offsets_(layout.units.size()) {
     const Footprint fixed = footprint_of(layout);
-    account_.add(Purpose::kParameters, fixed.values_bytes);
+    account_.add(Purpose::kParameters, fixed.values_bytes + fixed.mosaic_bytes);
     account_.add(Purpose::kGradients, fixed.whole_gradient_bytes + fixed.sum_bytes);
     account_.add(Purpose::kOptimizer, fixed.master_bytes + fixed.moment_bytes);
   }

@@ -223,8 +223,11 @@ void Schedule::gather_needs(UnitId unit, std::vector<Action>& actions) {
   while (missing > 0 && !fits_limit(missing) && evict_one(actions)) continue;
   for (const UnitId id : layout_.units[unit].needs) {
     if (states_[id].gathered) continue;
-    auto offset = place(id);
-    while (!offset && evict_one(actions)) offset = place(id);
+    std::optional<size_t> offset;
+    if (layout_.units[id].value_bytes > 0) {
+      offset = place(id);
+      while (!offset && evict_one(actions)) offset = place(id);
+    }
     gather(id, offset, actions);
   }
 }
@@ -232,15 +235,18 @@ void Schedule::gather_needs(UnitId unit, std::vector<Action>& actions) {
 // All that the unit needs, or nothing (false).
 bool Schedule::gather_ahead(UnitId unit, std::vector<Action>& actions) {
   if (!fits_limit(missing_bytes(unit))) return false;
-  std::vector<std::pair<UnitId, size_t>> places;
+  std::vector<std::pair<UnitId, std::optional<size_t>>> places;
   for (const UnitId id : layout_.units[unit].needs) {
     if (states_[id].gathered) continue;
-    const auto offset = place(id);
-    if (!offset) {
-      for (const auto& [unused, taken] : places) arena_.release(taken);
+    const bool takes_none = layout_.units[id].value_bytes == 0;
+    const auto offset = takes_none ? std::nullopt : place(id);
+    if (!offset && !takes_none) {
+      for (const auto& [unused, taken] : places) {
+        if (taken) arena_.release(*taken);
+      }
       return false;
     }
-    places.emplace_back(id, *offset);
+    places.emplace_back(id, offset);
   }
   for (const auto& [id, offset] : places) gather(id, offset, actions);
   return true;

@@ -43,8 +43,8 @@ class Schedule {
   void drop_gathered(std::vector<Action>& actions);
 
   bool is_gathered(UnitId unit) const noexcept { return states_[unit].gathered; }
-  // Where a gathered unit's values are to lie in memory of gathered_capacity() bytes; nothing: that memory has no room,
-  // which only nested units can bring about.
+  // Where a gathered unit's values are to lie in memory of gathered_capacity() bytes; nothing: it needs
+  // none, or that memory has no room, which only nested units can bring about.
   std::optional<size_t> gathered_offset(UnitId unit) const noexcept { return states_[unit].offset; }
   size_t gathered_capacity() const noexcept { return arena_.capacity(); }
   // "" when no unit is between before() and after(), else its name.

@@ -13,6 +13,7 @@ namespace shardcomm::zero {
 namespace {
 
 constexpr size_t kLabelBytes = 31;
+constexpr size_t kMosaicPaddingPart = 8;  // at most an eighth of a mosaic is padding
 constexpr uint64_t kMaxElements = uint64_t{1} << 56;
 
 Status bad(std::string_view unit, std::string_view parameter, std::string_view why) {
@@ -136,14 +137,20 @@ class LayoutBuilder {
     hash_word(plan.fingerprint());
     const auto first = static_cast<uint32_t>(unit.buckets.size());
     for (const BucketLayout& bucket : plan.buckets()) {
-      UnitBucket place{bucket.dtype,     trainable, bucket.shard_count, bucket.full_count, unit.shard_bytes,
-                       unit.value_bytes, 0};
-      unit.shard_bytes += place.shard_bytes();
-      unit.value_bytes += bucket.full_count * size_of(bucket.dtype);
+      UnitBucket place{
+          bucket.dtype, trainable, bucket.shard_count, bucket.full_count, unit.shard_bytes, unit.value_bytes, 0, false};
+      if (options_.mosaic && layout_.stage == 3) make_mosaic(place);
+      if (place.mosaic) {
+        unit.mosaic_bytes += place.shard_bytes();
+      } else {
+        unit.shard_bytes += place.shard_bytes();
+        unit.value_bytes += place.full_count * size_of(place.dtype);
+      }
       if (trainable) {
         place.gradient_offset_bytes = unit.gradient_bytes;
-        unit.gradient_bytes += round_up(bucket.full_count * size_of(layout_.gradient_dtype));
+        unit.gradient_bytes += round_up(place.full_count * size_of(layout_.gradient_dtype));
       }
+      hash_word(place.full_count);
       unit.buckets.push_back(place);
     }
     for (size_t i = 0; i < places.size(); ++i) {
@@ -153,9 +160,20 @@ class LayoutBuilder {
     return {};
   }
 
+  // Makes whole pages of the shards, unless that would add too much.
+  void make_mosaic(UnitBucket& bucket) const {
+    const size_t page = MosaicWindow::granularity_bytes();
+    const size_t bytes = bucket.shard_bytes();
+    const size_t whole_pages = (bytes + page - 1) / page * page;
+    if (bytes == 0 || (whole_pages - bytes) * kMosaicPaddingPart > whole_pages) return;
+    bucket.mosaic = true;
+    bucket.shard_count = whole_pages / size_of(bucket.dtype);
+    bucket.full_count = bucket.shard_count * static_cast<size_t>(layout_.world_size);
+  }
+
   // Once the unit's own parameters have their places: those of the tied ones, and whom the unit touches.
   void relate(UnitId id, UnitLayout& unit) {
-    if (unit.value_bytes > 0) unit.needs.push_back(id);
+    if (unit.value_bytes + unit.mosaic_bytes > 0) unit.needs.push_back(id);
     if (unit.gradient_bytes > 0) unit.contributes.push_back(id);
     for (ParameterPlace& place : unit.parameters) {
       if (!place.tied) continue;

@@ -23,7 +23,7 @@ struct ParameterPlace {
   bool tied;
 };
 
-// All offsets are multiples of kAlignBytes.
+// All offsets are multiples of kAlignBytes. A mosaic's shards are whole pages.
 struct UnitBucket {
   DType dtype;
   bool trainable;
@@ -32,6 +32,7 @@ struct UnitBucket {
   size_t shard_offset_bytes;     // from the start of the unit's shards
   size_t full_offset_bytes;      // from the start of the unit's whole values
   size_t gradient_offset_bytes;  // from the start of the unit's whole gradients; trainable ones only
+  bool mosaic;                   // its values are read in all ranks' memory: it has no part in the two above
 
   size_t shard_bytes() const noexcept { return shard_count * size_of(dtype); }
 };
@@ -41,7 +42,8 @@ struct UnitLayout {
   std::vector<ParameterPlace> parameters;
   std::vector<UnitBucket> buckets;  // trainable ones first
   size_t shard_bytes = 0;           // of its values, one rank's part
-  size_t value_bytes = 0;           // of its values, whole
+  size_t mosaic_bytes = 0;          // the same, of what is read in mosaics
+  size_t value_bytes = 0;           // of its values, whole; without what is read in mosaics
   size_t gradient_bytes = 0;        // of its whole gradients, in gradient_dtype
   std::vector<UnitId> needs;        // units whose values it reads: itself, if it has any, and the owners of tied ones
   std::vector<UnitId> contributes;  // units whose gradients it adds to

@@ -36,18 +36,42 @@ Result<std::unique_ptr<Values>> Values::create(const Context& context, size_t ga
   SHARDCOMM_TRY_ASSIGN(Window window, context.comm.allocate_window(std::max(bytes, kAlignBytes), "zero parameters"));
   SHARDCOMM_TRY_ASSIGN(Buffer memory, Buffer::create(gathered_capacity, "gathered parameters"));
   context.account.add(Purpose::kParameters, bytes);
-  return std::unique_ptr<Values>(new Values(context, std::move(window), std::move(memory)));
+  std::unique_ptr<Values> values(new Values(context, std::move(window), std::move(memory)));
+  SHARDCOMM_TRY(values->allocate_mosaics());
+  return values;
+}
+
+Status Values::allocate_mosaics() {
+  for (size_t u = 0; u < units_.size(); ++u) {
+    const UnitLayout& layout = context_.layout.units[u];
+    units_[u].mosaics.resize(layout.buckets.size());
+    for (size_t b = 0; b < layout.buckets.size(); ++b) {
+      const UnitBucket& bucket = layout.buckets[b];
+      if (!bucket.mosaic) continue;
+      SHARDCOMM_TRY_ASSIGN(units_[u].mosaics[b], context_.comm.allocate_mosaic(
+                                                     bucket.shard_bytes(), collective_label("gather", layout.name)));
+      context_.account.add(Purpose::kParameters, bucket.shard_bytes());
+      has_mosaics_ = true;
+    }
+  }
+  return {};
 }
 
 Status Values::gather(UnitId unit, std::optional<size_t> offset) {
   const UnitLayout& layout = context_.layout.units[unit];
   Unit& state = units_[unit];
+  StreamSpan span = StreamSpan::begin(context_.stream);
+  for (const auto& mosaic : state.mosaics) {
+    if (!mosaic) continue;
+    SHARDCOMM_TRY_ASSIGN(state.ready, context_.comm.all_gather(*mosaic, context_.stream));
+  }
+  if (layout.value_bytes == 0) return span.end(context_.stream, Lane::kGather, context_, layout.name, 0);
   SHARDCOMM_TRY_ASSIGN(state.gathered, pool_.acquire(offset, layout.value_bytes, context_.stream));
   std::vector<GatherItem> items;
   for (const UnitBucket& bucket : layout.buckets) {
+    if (bucket.mosaic) continue;
     items.push_back({shard(unit, bucket), whole(unit, bucket), bucket.shard_count, bucket.dtype});
   }
-  StreamSpan span = StreamSpan::begin(context_.stream);
   SHARDCOMM_TRY_ASSIGN(state.ready,
                        context_.comm.all_gather_many(items, context_.stream, collective_label("gather", layout.name)));
   return span.end(context_.stream, Lane::kGather, context_, layout.name, layout.value_bytes);
@@ -57,6 +81,7 @@ Status Values::free(UnitId unit, const std::optional<Event>& last_use) {
   const UnitLayout& layout = context_.layout.units[unit];
   Unit& state = units_[unit];
   state.ready = {};
+  if (state.gathered.data == nullptr) return {};
   if (!context_.options.poison_freed) {
     pool_.release(state.gathered, last_use);
     return {};
@@ -87,14 +112,26 @@ Status Values::publish(UnitId unit) {
 
 Status Values::join(UnitId unit, StreamRef compute) { return compute.wait(units_[unit].ready); }
 
+Status Values::finish_reading() {
+  return has_mosaics_ ? context_.comm.barrier(context_.stream, "zero: values are read").status() : Status();
+}
+
 std::byte* Values::whole(UnitId unit, const UnitBucket& bucket) const noexcept {
   const Unit& state = units_[unit];
+  // Views are made of pointers that could be written through; a write here is SIGSEGV, as window.h says.
+  if (bucket.mosaic) return const_cast<std::byte*>(mosaic_of(unit, bucket).all());
   return (context_.options.stage == 3 ? state.gathered.data : state.base) + bucket.full_offset_bytes;
 }
 
 std::byte* Values::shard(UnitId unit, const UnitBucket& bucket) const noexcept {
+  if (bucket.mosaic) return mosaic_of(unit, bucket).shard();
   if (context_.options.stage == 3) return units_[unit].base + bucket.shard_offset_bytes;
   return units_[unit].base + bucket.full_offset_bytes + context_.rank() * bucket.shard_bytes();
+}
+
+const MosaicWindow& Values::mosaic_of(UnitId unit, const UnitBucket& bucket) const noexcept {
+  const auto index = static_cast<size_t>(&bucket - context_.layout.units[unit].buckets.data());
+  return *units_[unit].mosaics[index];
 }
 
 }  // namespace shardcomm::zero

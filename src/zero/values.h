@@ -1,5 +1,6 @@
 // Parameter values: this rank's shards in a window that peers read directly (stage 3), with whole units gathered into a
-// pool; or whole values in the window, of which the own shard is a part (stages 0 to 2).
+// pool, or in mosaic windows, in which whole units are there without a gather; or whole values in the window, of which
+// the own shard is a part (stages 0 to 2).
 #pragma once
 #include <memory>
 #include <optional>
@@ -22,6 +23,8 @@ class Values {
   Status free(UnitId unit, const std::optional<Event>& last_use);
   // Stages 1 and 2: gives the peers this rank's new values and takes theirs.
   Status publish(UnitId unit);
+  // Stage 3: all that was enqueued here so far has read its mosaics, on all ranks, before what is enqueued later.
+  Status finish_reading();
   // What `compute` runs from here on sees whole values.
   Status join(UnitId unit, StreamRef compute);
   bool arriving(UnitId unit) const noexcept { return !units_[unit].ready.done(); }
@@ -38,10 +41,15 @@ class Values {
     std::byte* base = nullptr;  // in the window: of its shards (stage 3), of its whole values (stages 0 to 2)
     Block gathered;
     Work ready;
+    std::vector<std::optional<MosaicWindow>> mosaics;  // by bucket
   };
   Values(const Context& context, Window window, Buffer memory);
+  Status allocate_mosaics();
+
+  const MosaicWindow& mosaic_of(UnitId unit, const UnitBucket& bucket) const noexcept;  // bucket: of the layout
 
   const Context& context_;
+  bool has_mosaics_ = false;
   Window window_;
   Buffer memory_;
   Pool pool_;
