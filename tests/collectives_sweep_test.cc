@@ -1,6 +1,8 @@
-// The long versions: every small count at every offset, more than 2^31 bytes, 10^5 operations on each number of ranks.
+// The long versions: every small count with every dtype at every offset, more than 2^31 bytes, 10^6 tiny operations.
 // Label "slow".
 #include <gtest/gtest.h>
+
+#include <cstring>
 
 #include "tests/collectives_table.h"
 #include "tests/failure_support.h"
@@ -52,6 +54,77 @@ TEST_P(Sweep, EveryDTypeAroundTheLargestMessage) {
               Communicator comm = rank.communicator(place.memory.options);
               CollectiveTable table(comm, place.memory, reference, {.counts = {2, 63, 64, 65, 511, 8191, 8192, 9000}});
               for (int round = 0; round < 4; ++round) table.run(StreamRef::caller());
+            },
+            {.deadline = kPatience});
+}
+
+// Buffers between guards in one stretch of memory, which is poisoned anew for every operation.
+class Guarded {
+ public:
+  static constexpr size_t kGuardBytes = 64;
+  explicit Guarded(size_t most_bytes) : memory_(most_bytes + 2 * kGuardBytes + 128) {}
+  std::byte* place(size_t bytes, size_t offset_bytes) {
+    const auto base = (reinterpret_cast<uintptr_t>(memory_.data()) + 63) / 64 * 64;
+    begin_ = reinterpret_cast<std::byte*>(base) + kGuardBytes + offset_bytes;
+    bytes_ = bytes;
+    std::memset(begin_ - kGuardBytes, 0xa5, bytes + 2 * kGuardBytes);
+    return begin_;
+  }
+  bool intact() const {
+    const auto is_poison = [](std::byte b) { return b == std::byte{0xa5}; };
+    return std::all_of(begin_ - kGuardBytes, begin_, is_poison) &&
+           std::all_of(begin_ + bytes_, begin_ + bytes_ + kGuardBytes, is_poison);
+  }
+
+ private:
+  std::vector<std::byte> memory_;
+  std::byte* begin_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+// One all_gather and one reduce_scatter, into other offsets than they come from.
+void gather_and_scatter(Communicator& comm, const Reference& reference, Guarded& in, Guarded& out, DType dtype,
+                        size_t count, size_t offset_bytes) {
+  const auto n = static_cast<size_t>(comm.size()), me = static_cast<size_t>(comm.rank());
+  const size_t size = size_of(dtype), bytes = count * size;
+  const size_t other = (offset_bytes * 7 + 3 * size) % 16;
+  std::byte* shard = in.place(bytes, offset_bytes);
+  std::memcpy(shard, reference.input(dtype, comm.rank()), bytes);
+  std::byte* full = out.place(n * bytes, other);
+  ASSERT_TRUE(comm.all_gather({shard, full, count, dtype}, StreamRef::caller()).ok());
+  for (size_t r = 0; r < n; ++r)
+    ASSERT_EQ(std::memcmp(full + r * bytes, reference.input(dtype, static_cast<Rank>(r)), bytes), 0);
+  ASSERT_TRUE(out.intact() && in.intact());
+  ASSERT_EQ(std::memcmp(shard, reference.input(dtype, comm.rank()), bytes), 0);
+
+  std::byte* whole = in.place(n * bytes, other);
+  std::memcpy(whole, reference.input(dtype, comm.rank()), n * bytes);
+  std::byte* sum = out.place(bytes, offset_bytes);
+  ASSERT_TRUE(comm.reduce_scatter({whole, sum, count, dtype}, StreamRef::caller()).ok());
+  ASSERT_EQ(first_difference(sum, reference.reduced(dtype, ReduceOp::kSum, me * count), count, dtype), std::nullopt);
+  ASSERT_TRUE(out.intact() && in.intact());
+  ASSERT_EQ(std::memcmp(whole, reference.input(dtype, comm.rank()), n * bytes), 0);
+}
+
+TEST_P(Sweep, EveryCountWithEveryDTypeAtEveryOffset) {
+  const Place& place = GetParam();
+  if (place.ranks > 3) GTEST_SKIP() << "on two and three ranks only";
+  const Reference reference = make_reference(test_seed(), place.ranks, 4097);
+  run_ranks(place.ranks, place.mode,
+            [&](RankContext& rank) {
+              Communicator comm = rank.communicator(place.memory.options);
+              Guarded in(static_cast<size_t>(place.ranks) * 4097 * 8), out(static_cast<size_t>(place.ranks) * 4097 * 8);
+              for (int d = 0; d < kDTypeCount; ++d) {
+                const auto dtype = static_cast<DType>(d);
+                for (size_t count = 0; count < 4098; ++count) {
+                  for (size_t offset = 0; offset < 16; offset += size_of(dtype)) {
+                    gather_and_scatter(comm, reference, in, out, dtype, count, offset);
+                    if (::testing::Test::HasFailure()) {
+                      FAIL() << name(dtype) << " count " << count << " offset " << offset << " seed " << test_seed();
+                    }
+                  }
+                }
+              }
             },
             {.deadline = kPatience});
 }
@@ -125,11 +198,12 @@ TEST(LongStress, ManyTinyOperationsOnEachNumberOfRanks) {
   for (const RankMode mode : rank_modes()) {
     for (const int ranks : {2, 3, 4, 8}) {
       SCOPED_TRACE(std::to_string(ranks) + " " + std::string(name(mode)));
+      const uint32_t operations = ranks == 2 ? 1'000'000 : 100'000;
       run_ranks(ranks, mode,
                 [&](RankContext& rank) {
                   Communicator comm = rank.communicator();
                   std::vector<uint32_t> full(static_cast<size_t>(ranks));
-                  for (uint32_t i = 0; i < 100'000; ++i) {
+                  for (uint32_t i = 0; i < operations; ++i) {
                     const uint32_t mine = i * 16 + static_cast<uint32_t>(rank.rank());
                     ASSERT_TRUE(comm.all_gather({&mine, full.data(), 1, DType::kU32}, StreamRef::caller()).ok());
                     for (uint32_t r = 0; r < full.size(); ++r) ASSERT_EQ(full[r], i * 16 + r);

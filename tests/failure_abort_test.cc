@@ -68,6 +68,61 @@ TEST_P(Abort, EndsEverythingThatIsQueued) {
   });
 }
 
+// An operation whose turn has not come, because a stream before it is busy with something else, is a waiter too.
+TEST_P(Abort, FreesThoseWhoWaitForTheirTurn) {
+  run_ranks(2, GetParam(), [](RankContext& rank) {
+    Communicator comm = rank.communicator();
+    HostStream stream = make_stream();
+    ASSERT_TRUE(outcome(comm.barrier(stream.ref())).ok());
+    std::atomic<bool> free{false};
+    ASSERT_TRUE(stream.ref()
+                    .enqueue([&] {
+                      while (!free) std::this_thread::sleep_for(1ms);
+                    })
+                    .ok());
+    const Result<Work> first = comm.barrier(stream.ref());
+    ASSERT_TRUE(first.ok());
+    std::thread aborter([&] {
+      std::this_thread::sleep_for(100ms);
+      if (rank.rank() == 1) comm.abort("no turn for you");
+    });
+    const Stopwatch watch;
+    const Status status = outcome(comm.barrier(StreamRef::caller()));
+    EXPECT_LT(watch.elapsed(), stretched(400ms));
+    EXPECT_TRUE(failed_with(status, Code::kAborted, {"no turn for you", "rank 1"}));
+    free = true;
+    EXPECT_TRUE(failed_with(outcome(first), Code::kAborted, {"no turn for you"}));
+    aborter.join();
+  });
+}
+
+// By their bell, not by the look that every sleeper takes now and then: the best of several is far below that.
+TEST_P(Abort, SleepersAreWokenByIt) {
+  const SharedWords words;
+  run_ranks(2, GetParam(), [&](RankContext& rank) {
+    std::chrono::milliseconds best = 1h;
+    Result<std::unique_ptr<Store>> store = open_store(rank.next_store_uri());
+    ASSERT_TRUE(store.ok());
+    for (int round = 0; round < 8; ++round) {
+      Result<Communicator> comm =
+          Communicator::create(**store, {.rank = rank.rank(), .size = rank.size(), .device = {}},
+                               Options::parse("timeout_ms=20000").value());
+      ASSERT_TRUE(comm.ok()) << comm.status().to_string();
+      if (rank.rank() == 1) {
+        std::this_thread::sleep_for(15ms);
+        words.mark_now(kAbortedAt);
+        comm->abort("wake up");
+        continue;
+      }
+      EXPECT_TRUE(failed_with(outcome(comm->barrier(StreamRef::caller())), Code::kAborted, {"wake up"}));
+      best = std::min(best, words.since(kAbortedAt));
+    }
+    if (rank.rank() == 0) {
+      EXPECT_LT(best, 15ms);
+    }
+  });
+}
+
 TEST_P(Abort, TheFirstReasonStays) {
   run_ranks(2, GetParam(), [](RankContext& rank) {
     Communicator comm = rank.communicator();

@@ -46,6 +46,27 @@ std::vector<Waiting> waitings() {
        [=](Communicator& comm) {
          return outcome(comm.all_to_all({in, out, 40000, DType::kF32}, here));
        }},
+      {"all_gather_v",
+       [=](Communicator& comm) {
+         const size_t counts[] = {40000, 0, 7};
+         return outcome(comm.all_gather_v({in, out, counts, DType::kF32}, here));
+       }},
+      {"reduce_scatter_v",
+       [=](Communicator& comm) {
+         const size_t counts[] = {40000, 0, 7};
+         return outcome(comm.reduce_scatter_v({in, out, counts, DType::kF32}, here));
+       }},
+      {"all_gather_many",
+       [=](Communicator& comm) {
+         const GatherItem items[] = {{in, out, 20000, DType::kF32}, {in + 50000, out + 100000, 3, DType::kBF16}};
+         return outcome(comm.all_gather_many(items, here));
+       }},
+      {"reduce_scatter_many",
+       [=](Communicator& comm) {
+         const ReduceItem items[] = {{in, out, 20000, DType::kF32}, {in + 100000, out + 100000, 3, DType::kI32}};
+         return outcome(comm.reduce_scatter_many(items, here));
+       }},
+      {"register_window", [=](Communicator& comm) { return comm.register_window(in, 800'000, "w").status(); }},
       {"allocate_window", [=](Communicator& comm) { return comm.allocate_window(100, "w").status(); }},
       {"split", [=](Communicator& comm) { return comm.split(0, 0).status(); }},
   };
@@ -77,7 +98,7 @@ TEST_P(Late, BeyondTheDeadlineFailsOnEveryRank) {
       Result<Communicator> comm =
           Communicator::create(**store, {.rank = rank.rank(), .size = rank.size(), .device = {}}, *options);
       ASSERT_TRUE(comm.ok()) << comm.status().to_string();
-      if (rank.rank() == 2) std::this_thread::sleep_for(400ms);
+      if (rank.rank() == 2) std::this_thread::sleep_for(350ms);
       const Stopwatch watch;
       const Status status = waiting.call(*comm);
       if (rank.rank() == 2) {
@@ -86,11 +107,41 @@ TEST_P(Late, BeyondTheDeadlineFailsOnEveryRank) {
         EXPECT_GE(watch.elapsed(), 140ms);
         EXPECT_LT(watch.elapsed(), stretched(350ms));
       }
-      EXPECT_TRUE(failed_with(status, Code::kTimedOut, {"rank 2"}));
+      // Who has not arrived, the last operation it finished and the one it is at: none yet.
+      EXPECT_TRUE(failed_with(status, Code::kTimedOut, {"waiting for rank 2 (finished op 0, started op 0)"}));
       EXPECT_TRUE(failed_with(comm->health(), Code::kTimedOut, {"rank 2"}));
       EXPECT_TRUE(failed_with(waiting.call(*comm), Code::kTimedOut, {}));
     }
   });
+}
+
+// Meeting has a limit of its own, and keeps it as operations keep theirs.
+TEST_P(Late, MeetingWithinItsDeadlineSucceeds) {
+  run_ranks(3, GetParam(), [](RankContext& rank) {
+    if (rank.rank() == static_cast<Rank>(rank.size() - 1)) std::this_thread::sleep_for(400ms);
+    Communicator comm = rank.communicator("timeout_ms=100,init_timeout_ms=10000");
+    if (rank.rank() == 0)
+      std::this_thread::sleep_for(400ms);  // now it is the first that is late, and the store's keeper
+    Communicator again = rank.communicator("timeout_ms=100,init_timeout_ms=10000");
+    EXPECT_TRUE(again.health().ok());
+  });
+}
+
+TEST_P(Late, MeetingBeyondItsDeadlineFailsOnEveryRank) {
+  for (const Rank late : {2, 0}) {
+    run_ranks(3, GetParam(), [&](RankContext& rank) {
+      if (rank.rank() == late) std::this_thread::sleep_for(1200ms);
+      const Stopwatch watch;
+      const Status status = rank.try_communicator("timeout_ms=60000,init_timeout_ms=400").status();
+      EXPECT_LT(watch.elapsed(), stretched(1600ms)) << status.to_string();
+      if (rank.rank() == late) {  // finds those gone who gave up, or nobody
+        EXPECT_TRUE(status.code() == Code::kTimedOut || status.code() == Code::kPeerLost) << status.to_string();
+      } else {
+        EXPECT_GE(watch.elapsed(), 390ms);
+        EXPECT_TRUE(failed_with(status, Code::kTimedOut, {"rank " + std::to_string(late)}));
+      }
+    });
+  }
 }
 
 TEST_P(Late, AsynchronousCallsFailInTheirWorkAndInWhatFollows) {
@@ -163,6 +214,18 @@ TEST_P(Late, AWaitingRankSleeps) {
         EXPECT_LT(after - before, stretched(25ms)) << "of 500 ms";
       }
     }
+  });
+}
+
+// The others' last completed and current operation are told apart: rank 2 is a whole operation behind.
+TEST_P(Late, TheErrorSaysHowFarTheLateRankHasCome) {
+  run_ranks(3, GetParam(), [](RankContext& rank) {
+    Communicator comm = rank.communicator("timeout_ms=300");
+    for (int i = 0; i < 5; ++i) ASSERT_TRUE(outcome(comm.barrier(StreamRef::caller())).ok());
+    if (rank.rank() == 2) std::this_thread::sleep_for(700ms);
+    const Status status = outcome(comm.barrier(StreamRef::caller(), "the sixth"));
+    EXPECT_TRUE(failed_with(status, Code::kTimedOut, {"op 6", "the sixth", "rank 2 (finished op 5, started op 5)"}));
+    EXPECT_EQ(status.to_string().find("rank 0 (finished"), std::string::npos) << "which had arrived";
   });
 }
 

@@ -102,10 +102,14 @@ inline std::set<std::string> files_in(const std::string& directory) {
 // What a process holds.
 struct Resources {
   size_t descriptors, threads, mappings;
+  size_t shared_mappings;  // of shardcomm's segments
   static Resources now() {
-    Resources found{files_in("/proc/self/fd").size(), files_in("/proc/self/task").size(), 0};
+    Resources found{files_in("/proc/self/fd").size(), files_in("/proc/self/task").size(), 0, 0};
     std::ifstream maps("/proc/self/maps");
-    for (std::string line; std::getline(maps, line);) ++found.mappings;
+    for (std::string line; std::getline(maps, line);) {
+      ++found.mappings;
+      if (line.find("/memfd:shardcomm:") != std::string::npos) ++found.shared_mappings;
+    }
     return found;
   }
 };

@@ -2,6 +2,7 @@
 #include "shardcomm/status.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <cerrno>
 #include <cstring>
@@ -82,12 +83,19 @@ std::string_view origin_name(Origin origin) {
   return "unknown";
 }
 
+// What to change where a limit of this process is the cause.
+std::string remedy(int value) {
+  rlimit limit{};
+  if (value != EMFILE || getrlimit(RLIMIT_NOFILE, &limit) != 0) return {};
+  return fmt::format("; this process may have {} open files: raise ulimit -n", limit.rlim_cur);
+}
+
 // "ENOMEM, Cannot allocate memory": the symbol to search for, then the words. Both functions are thread-safe.
 std::string errno_text(int value) {
   const char* symbol = strerrorname_np(value);
   const char* words = strerrordesc_np(value);
   if (symbol == nullptr || words == nullptr) return fmt::format("errno {}", value);
-  return fmt::format("{}, {}", symbol, words);
+  return fmt::format("{}, {}{}", symbol, words, remedy(value));
 }
 
 }  // namespace

@@ -21,8 +21,7 @@ Status unreachable(const SegmentCard& card, std::string_view why) {
 }
 
 Status not_the_segment(const SegmentCard& card) {
-  return unreachable(card,
-                     "its file descriptor means another file here (another node or pid namespace, or it was closed)");
+  return unreachable(card, "its file descriptor means another file here (another node or container, or it was closed)");
 }
 
 // The name is looked at before the file is opened: should the number mean something else here, opening it could block
@@ -34,7 +33,8 @@ Result<int> open_file(const SegmentCard& card) {
   const ssize_t length = readlink(path.c_str(), target, sizeof target);
   if (length < 0) {
     const Status native = Status::native(Origin::kErrno, errno, "readlink " + path);
-    return unreachable(card, native.message());
+    return unreachable(
+        card, fmt::format("{} (it is in another container or node or another user's, or has ended)", native.message()));
   }
   if (!std::string_view(target, static_cast<size_t>(length)).starts_with(wanted)) return not_the_segment(card);
   const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);

@@ -57,10 +57,10 @@ Status probe_peer_read(const AttachCard& peer) {
   const auto unavailable = [&](std::string_view why) {
     return Status(Code::kUnavailable, fmt::format("cross-memory attach to process {}: {}", peer.pid, why));
   };
-  if (status.ok()) return unavailable("that number means another process here (another node or pid namespace)");
+  if (status.ok()) return unavailable("that number means another process here (another node or container)");
   switch (status.native_value()) {
     case EPERM: return unavailable("not permitted: " + why_not_permitted());
-    case ESRCH: return unavailable("no such process here (it ended, or another node or pid namespace)");
+    case ESRCH: return unavailable("no such process here (it ended, or another node or container)");
     case ENOSYS: return status.context("probing cross-memory attach");
     default: return unavailable(status.message());
   }

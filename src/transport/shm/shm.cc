@@ -29,7 +29,12 @@ class ProcessHandle {
   static Result<ProcessHandle> open(int32_t pid, Rank rank) {
     const auto fd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
     if (fd >= 0) return ProcessHandle(fd);
-    if (errno == ESRCH) return Status(Code::kPeerLost, fmt::format("process {} of rank {} has ended", pid, rank));
+    if (errno == ESRCH) {
+      return Status(Code::kUnavailable,
+                    fmt::format("rank {} is process {}, which is not to be found here (it is in another "
+                                "container or node, or has ended)",
+                                rank, pid));
+    }
     return Status::native(Origin::kErrno, errno, fmt::format("pidfd_open process {} of rank {}", pid, rank));
   }
 

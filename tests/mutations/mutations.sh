@@ -1,0 +1,141 @@
+# The mistakes that run.sh makes, and the tests that must see them. Read by it: mutation NAME BUILD FILE OLD NEW TEST…
+# An OLD that is not in FILE any more is an error: the code has moved on, and so must its mutation.
+# shellcheck shell=bash
+
+wait=src/transport/fabric_wait.cc
+fabric=src/transport/fabric.cc
+memory=src/transport/fabric_memory.cc
+direct=src/collectives/direct.cc
+inline=src/collectives/inline.cc
+core=src/core/core.cc
+
+# --- the order of memory: an x86 processor forgives these, ThreadSanitizer does not ---
+mutation release_of_a_signal tsan $wait \
+  'signal.value.store(value, std::memory_order_seq_cst);' \
+  'signal.value.store(value, std::memory_order_relaxed);' \
+  collectives_protocol_test
+mutation acquire_of_a_signal tsan $wait \
+  'signal.value.load(std::memory_order_acquire)' \
+  'signal.value.load(std::memory_order_relaxed)' \
+  collectives_protocol_test
+mutation release_of_the_abort_text tsan $wait \
+  'target->abort.state.store(2, std::memory_order_seq_cst);' \
+  'target->abort.state.store(2, std::memory_order_relaxed);' \
+  failure_abort_test:'*/threads'
+mutation acquire_of_the_abort_text tsan $wait \
+  'if (word.state.load(std::memory_order_acquire) != 2) return {};' \
+  'if (word.state.load(std::memory_order_relaxed) != 2) return {};' \
+  failure_abort_test:'*/threads'
+mutation release_of_a_turn tsan $core \
+  'passed_.compare_exchange_weak(passed, epoch, std::memory_order_seq_cst)' \
+  'passed_.compare_exchange_weak(passed, epoch, std::memory_order_relaxed)' \
+  collectives_protocol_test
+mutation release_of_a_stream_task tsan src/device/host_queue.cc \
+  'finished_count_.fetch_add(1, std::memory_order_release);' \
+  'finished_count_.fetch_add(1, std::memory_order_relaxed);' \
+  stream_test
+
+# --- the protocol ---
+mutation last_await_readers release $direct \
+  'return step.last ? fabric.await_readers(execution.limit) : Status();' \
+  'return {};' \
+  collectives_stress_test:'*RanksMayBeFarApart*'
+mutation last_await_readers_tsan tsan $direct \
+  'return step.last ? fabric.await_readers(execution.limit) : Status();' \
+  'return {};' \
+  collectives_protocol_test
+mutation done_before_reading release $direct \
+  'SHARDCOMM_TRY(step.geometry.reduces() ? reduce(execution, step) : gather(execution, step));' \
+  'fabric.finish_reading(); SHARDCOMM_TRY(step.geometry.reduces() ? reduce(execution, step) : gather(execution, step));' \
+  collectives_stress_test:'*RanksMayBeFarApart*' collectives_random_test
+mutation message_slot_one_epoch_early release $fabric \
+  'sequence_ & 1' \
+  'sequence_ & 0' \
+  collectives_stress_test:'*TinyOperations*'
+mutation staging_slot_one_chunk_early release $memory \
+  'number + 1 - kStagingSlots' \
+  'number - kStagingSlots' \
+  collectives_random_test:'*small_ring*' collectives_matrix_test:'*small_ring*'
+mutation staged_chunk_not_awaited release $memory \
+  'wait(block(peer).staged, number + 1, peer, limit)' \
+  'wait(block(peer).staged, number, peer, limit)' \
+  collectives_random_test:'*small_ring*'
+mutation signature_not_compared release $fabric \
+  'agreed = agreed && message.signature == mine;' \
+  'agreed = agreed && message.sequence.value != 0;' \
+  failure_mismatch_test
+mutation label_not_in_the_signature release src/collectives/engine.cc \
+  'if (!operation.label.empty()) {' \
+  'if (operation.label.size() > 1000) {' \
+  failure_mismatch_test
+
+# --- waiting and failing ---
+mutation sleepers_not_woken release $wait \
+  'if (signal.sleepers.load(std::memory_order_seq_cst) != 0) futex_wake(bell(signal), kWakeAll);
+}' \
+  '}' \
+  failure_idle_test:'*ASleeperIsWoken*'
+mutation waiting_without_sleep release $wait \
+  'std::min(deadline, next_look)' \
+  'Clock::now()' \
+  failure_idle_test:'*AnIdleWait*'
+mutation abort_without_bells release $wait \
+  '  ring_all_bells();
+}' \
+  '}' \
+  failure_abort_test:'*SleepersAreWoken*'
+mutation deadline_not_looked_at release $wait \
+  'if (Clock::now() >= deadline && signal' \
+  'if (false && signal' \
+  failure_late_test:'*BeyondTheDeadline*/processes'
+mutation dead_peer_not_looked_for release $wait \
+  'if (block(r).progress.departed.load(std::memory_order_acquire) == 0) return r;' \
+  'if (block(r).progress.departed.load(std::memory_order_acquire) == 77) return r;' \
+  failure_lost_test:'Lost.*'
+mutation departure_not_told release $fabric \
+  'own().progress.departed.store(1, std::memory_order_release);' \
+  'own().progress.departed.store(0, std::memory_order_release);' \
+  failure_lost_test
+mutation turn_of_streams_not_kept release $core \
+  'if (passed() + 1 < epoch) SHARDCOMM_TRY(sleep(epoch, limit, fabric));' \
+  '(void)limit, (void)fabric;' \
+  collectives_stress_test:'*ManyStreams*'
+
+# --- the bytes ---
+mutation sum_rounded_at_every_step release src/kernels/reduce_host.h \
+  'sum.part[j] = Op::combine(sum.part[j], next.part[j]);' \
+  'sum.part[j] = Op::combine(sum.part[j], next.part[j]);
+    std::byte rounded[kBlockBytes];
+    store_lanes(rounded, Block::pack(sum));
+    sum = Block::load(rounded);' \
+  kernels_test
+mutation tail_of_a_reduction release src/kernels/reduce_host.h \
+  'if (pass.offset < bytes) run_rest' \
+  'if (pass.offset + Block::kElementBytes < bytes) run_rest' \
+  collectives_sample_test kernels_test
+mutation tail_of_a_large_copy release src/kernels/copy_x86.cc \
+  'std::memcpy(target + done, source + done, bytes - done);' \
+  'std::memcpy(target + done, source + done, (bytes - done) / 16 * 16);' \
+  kernels_test
+mutation order_of_the_ranks release $direct \
+  'SHARDCOMM_TRY(reduce_run(item, offset, run, sources));' \
+  'std::reverse(sources.begin(), sources.end()); SHARDCOMM_TRY(reduce_run(item, offset, run, sources));' \
+  collectives_bits_test:'*Large*'
+mutation order_of_the_ranks_in_messages release $inline \
+  'SHARDCOMM_TRY(reduce_run(item, 0, transfer.bytes, sources));' \
+  'std::reverse(sources.begin(), sources.end()); SHARDCOMM_TRY(reduce_run(item, 0, transfer.bytes, sources));' \
+  collectives_sample_test
+
+# --- meeting ---
+mutation any_secret_will_do release src/bootstrap/auth.cc \
+  'CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0' \
+  'CRYPTO_memcmp(a.data(), b.data(), a.size()) != 1000' \
+  bootstrap_strangers_test
+mutation another_version_is_welcome release src/core/discovery.cc \
+  'if (protocols[r] == protocols[0]) continue;' \
+  'if (!protocols[r].empty()) continue;' \
+  communicator_skew_test
+mutation any_token_will_do release src/memory/map_segment.cc \
+  'trailer.segment != card.segment ||' \
+  '' \
+  segment_test
