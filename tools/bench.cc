@@ -6,137 +6,133 @@
 #include <mutex>
 #include <thread>
 
+#include "tools/bench_bind.h"
+#include "tools/bench_plot.h"
 #include "tools/bench_rank.h"
 #include "tools/bench_report.h"
-#include "tools/bytes.h"
+#include "tools/bench_request.h"
+#include "tools/bench_tune.h"
 #include "tools/command.h"
 #include "tools/launcher.h"
+#include "tools/trainer/output.h"
 
 namespace shardcomm::tools {
 namespace {
 
-struct Request {
-  std::string collective;
-  std::string dtype = "f32";
-  std::string op = "sum";
-  std::string memory = "window";
-  std::string json;
-  int ranks = 0;  // 0: those of the environment
-  bool threads = false;
-  BenchSpec spec;
+struct Place {
+  Rank rank = 0;
+  int ranks = 1;
+  Rank local_rank = 0;
 };
 
-template <class Enum>
-std::vector<std::string> names_of(int count) {
-  std::vector<std::string> names;
-  for (int i = 0; i < count; ++i) names.emplace_back(name(static_cast<Enum>(i)));
-  return names;
+Result<std::vector<PlotSeries>> read_all(const std::vector<std::string>& paths) {
+  std::vector<PlotSeries> all;
+  for (const std::string& path : paths) {
+    SHARDCOMM_TRY_ASSIGN(PlotSeries series, read_series(path));
+    all.push_back(std::move(series));
+  }
+  return all;
 }
 
-Flag add_flags(Flags& flags, Request& request) {
-  BenchSpec& spec = request.spec;
-  flags.word("collective", request.collective, "What to bench", names_of<Collective>(kCollectiveCount)).required();
-  flags.count("--ranks", request.ranks, "Start this many ranks here (default: those of the environment)", 1, kMostRanks)
-      .without_default();
-  flags.toggle("--threads", request.threads, "With --ranks: ranks are threads of one process");
-  flags.size("-b,--begin", spec.begin_bytes, "Smallest size of the whole buffer", 1);
-  flags.size("-e,--end", spec.end_bytes, "Largest size of the whole buffer", 1);
-  flags.count("-f,--factor", spec.factor, "From one size to the next", 2, 1 << 20);
-  flags.word("--dtype", request.dtype, "Element type", names_of<DType>(kDTypeCount));
-  const Flag op = flags.word("--op", request.op, "Reduction", names_of<ReduceOp>(kReduceOpCount));
-  flags.transports(spec.transports);
-  flags.toggle("--in-place", spec.in_place, "Input and output in one buffer");
-  flags.word("--memory", request.memory, "Where buffers lie", {"window", "ordinary"});
-  flags.count("--iters", spec.iterations, "Timed calls of each size", 1, 1'000'000);
-  flags.count("--warmup", spec.warmup, "Calls before those", 0, 1'000'000);
-  flags.toggle("--check,!--no-check", spec.check, "Verify every element before timing (default), or do not");
-  flags.count("--seed", spec.seed, "Of the inputs; 0 draws one", 0, UINT64_MAX);
-  flags.text("--json", request.json, "Also write the results here", "FILE");
-  flags.footer(
-      "One line a size, as nccl-tests has it: bytes is the whole buffer, time that of the slowest rank. Exit code 1 "
-      "when\n"
-      "any element was wrong. _v: shards of sizes 1 : 2 : 3 ... ; _many: up to 16 tensors of such sizes in one call.");
-  return op;
+Status save(const BenchRequest& request, const BenchReport& report) {
+  const std::string json = to_json(report);
+  if (!request.json.empty()) SHARDCOMM_TRY(trainer::write_file(request.json, json));
+  if (request.plot.empty()) return {};
+  SHARDCOMM_TRY_ASSIGN(PlotSeries own, series_of(json, "this run"));
+  SHARDCOMM_TRY_ASSIGN(std::vector<PlotSeries> all, read_all(request.with));
+  all.insert(all.begin(), std::move(own));
+  return trainer::write_file(request.plot, plot_svg(all));
 }
 
-// What the parser cannot see: flags that do not go together.
-void resolve(Request& request, bool op_given) {
-  BenchSpec& spec = request.spec;
-  spec.collective = *parse_collective(request.collective);
-  spec.dtype = *parse_dtype(request.dtype);
-  spec.op = *parse_reduce_op(request.op);
-  spec.windows = request.memory == "window";
-  if (op_given && !reduces(spec.collective)) throw UsageError(fmt::format("bench: {} has no --op", request.collective));
-  if (reduces(spec.collective) && !supports(spec.dtype, spec.op))
-    throw UsageError(fmt::format("bench: {} of {} is not supported", request.op, request.dtype));
-  if (spec.in_place && !allows_in_place(spec.collective))
-    throw UsageError(fmt::format("bench: {} has no form in place", request.collective));
-  if (spec.begin_bytes > spec.end_bytes)
-    throw UsageError(
-        fmt::format("bench: -b {} is more than -e {}", bytes_text(spec.begin_bytes), bytes_text(spec.end_bytes)));
-  if (request.threads && request.ranks == 0) throw UsageError("bench: --threads needs --ranks N");
+Status tune_rank(const BenchRequest& request, Store& store, const Place& place) {
+  SHARDCOMM_TRY_ASSIGN(const TuneReport report,
+                       tune(store, {.rank = place.rank, .size = place.ranks}, request.threads));
+  if (place.rank != 0) return {};
+  print_tuning(report);
+  if (!request.json.empty()) SHARDCOMM_TRY(trainer::write_file(request.json, to_json(report)));
+  return trainer::write_file(request.tune, report.model.to_json() + "\n");
 }
 
-// Runs this process's rank; rank 0 prints.
-Result<BenchResult> one_rank(const Request& request, Store& store, Rank rank, int ranks) {
-  BenchReport report{.spec = request.spec, .ranks = ranks, .threads = request.threads, .rows = {}};
-  if (rank != 0) return bench_rank(store, rank, ranks, request.spec, {});
-  const BenchSink sink{.begin =
-                           [&](const BenchSpec& spec, int) {
-                             report.spec = spec;
-                             print_head(report);
-                           },
-                       .row = [&](const BenchRow& row) { print_row(report, row); }};
-  Result<BenchResult> result = bench_rank(store, rank, ranks, request.spec, sink);
-  if (!result.ok() || request.json.empty()) return result;
-  report.rows = result->rows;
-  SHARDCOMM_TRY(write_json(report, request.json));
-  return result;
+// Runs this rank; rank 0 prints and saves. Returns the number of wrong elements.
+Result<uint64_t> one_rank(const BenchRequest& request, Store& store, const Place& place) {
+  const BenchSpec& spec = request.spec;
+  if (spec.bind) SHARDCOMM_TRY(bind_to_core(place.local_rank));
+  if (request.tunes()) {
+    SHARDCOMM_TRY(tune_rank(request, store, place));
+    return 0;
+  }
+  SHARDCOMM_TRY_ASSIGN(const Options options,
+                       spec.transports.empty() ? Options::from_env() : Options::parse("transports=" + spec.transports));
+  SHARDCOMM_TRY_ASSIGN(Communicator comm,
+                       Communicator::create(store, {.rank = place.rank, .size = place.ranks}, options));
+  BenchReport report{.setup = {}, .threads = request.threads, .percentiles = request.percentiles, .rows = {}};
+  BenchSink sink;
+  if (place.rank == 0) {
+    sink.begin = [&](const BenchSetup& setup) {
+      report.setup = setup;
+      print_head(report);
+    };
+    sink.row = [&](const BenchRow& row) { print_row(report, row); };
+  }
+  SHARDCOMM_TRY_ASSIGN(BenchResult result, bench_rank(comm, spec, sink));
+  report.rows = std::move(result.rows);
+  if (place.rank == 0) SHARDCOMM_TRY(save(request, report));
+  return result.wrong;
 }
 
-Result<BenchResult> ranks_as_threads(const Request& request) {
-  const std::string place = fmt::format("local://bench-{}", getpid());
+Result<uint64_t> ranks_as_threads(const BenchRequest& request) {
+  const std::string meeting = fmt::format("local://bench-{}", getpid());
   std::mutex mutex;
-  BenchResult worst;
+  uint64_t wrong = 0;
   Status first_error;
   std::vector<std::thread> threads;
   for (Rank rank = 0; rank < request.ranks; ++rank) {
     threads.emplace_back([&, rank] {
-      Result<std::unique_ptr<Store>> store = open_store(place);
-      Result<BenchResult> result =
-          store.ok() ? one_rank(request, **store, rank, request.ranks) : Result<BenchResult>(store.status());
+      Result<std::unique_ptr<Store>> store = open_store(meeting);
+      Result<uint64_t> result =
+          store.ok() ? one_rank(request, **store, {rank, request.ranks, rank}) : Result<uint64_t>(store.status());
       const std::lock_guard lock(mutex);
       if (!result.ok() && first_error.ok()) first_error = result.status();
-      if (result.ok() && result->wrong >= worst.wrong) worst = std::move(result).value();
+      if (result.ok()) wrong = std::max(wrong, *result);
     });
   }
   for (std::thread& thread : threads) thread.join();
   if (!first_error.ok()) return first_error;
-  return worst;
+  return wrong;
 }
 
-Result<BenchResult> rank_of_environment(const Request& request) {
+Result<uint64_t> rank_of_environment(const BenchRequest& request) {
   const Result<LaunchedRank> place = LaunchedRank::from_env();
   if (!place.ok() && place.status().code() == Code::kUnavailable)
     throw UsageError("bench: no ranks: give --ranks N, or start it under shardcomm run, mpirun, srun or torchrun");
   SHARDCOMM_TRY(place.status());
   SHARDCOMM_TRY_ASSIGN(const std::unique_ptr<Store> store, open_store("env://"));
-  return one_rank(request, *store, place->rank, place->world_size);
+  return one_rank(request, *store, {place->rank, place->world_size, place->local_rank});
+}
+
+Result<int> act(const BenchRequest& request, const Invocation& invocation) {
+  // By every rank, before it benches: what cannot be drawn is found out at once.
+  SHARDCOMM_TRY_ASSIGN(const std::vector<PlotSeries> others, read_all(request.with));
+  if (!request.benches() && !request.tunes()) {
+    SHARDCOMM_TRY(trainer::write_file(request.plot, plot_svg(others)));
+    return 0;
+  }
+  if (request.ranks > 0 && !request.threads) return launch_self(request.ranks, invocation.arguments);
+  SHARDCOMM_TRY_ASSIGN(const uint64_t wrong,
+                       request.threads ? ranks_as_threads(request) : rank_of_environment(request));
+  if (wrong == 0) return 0;
+  return Status(Code::kInternal, fmt::format("{} wrong elements", wrong));
 }
 
 }  // namespace
 
 Subcommand add_bench(CLI::App& app) {
   Flags flags = add_subcommand(app, "bench", "Verify and time a collective.");
-  auto request = std::make_shared<Request>();
-  const Flag op = add_flags(flags, *request);
+  auto request = std::make_shared<BenchRequest>();
+  const Flag op = add_bench_flags(flags, *request);
   return {flags.app(), [request, op](const Invocation& invocation) -> Result<int> {
-            resolve(*request, op.given());
-            if (request->ranks > 0 && !request->threads) return launch_self(request->ranks, invocation.arguments);
-            SHARDCOMM_TRY_ASSIGN(const BenchResult result,
-                                 request->threads ? ranks_as_threads(*request) : rank_of_environment(*request));
-            if (result.wrong == 0) return 0;
-            return Status(Code::kInternal, fmt::format("{} wrong elements", result.wrong));
+            SHARDCOMM_TRY(resolve(*request, op.given()));
+            return act(*request, invocation);
           }};
 }
 

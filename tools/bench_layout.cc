@@ -6,20 +6,24 @@
 namespace shardcomm::tools {
 namespace {
 
-constexpr size_t kManyItems = 16;
-
 size_t index_of(Rank rank) { return static_cast<size_t>(rank); }
 
 size_t sum_before(const std::vector<size_t>& counts, size_t end) {
   return std::accumulate(counts.begin(), counts.begin() + static_cast<std::ptrdiff_t>(end), size_t{0});
 }
 
-// `total` in `parts` of sizes in the proportion 1 : 2 : 3 : …, the last taking what is left over.
-std::vector<size_t> uneven(size_t total, size_t parts) {
+// `total` in `parts` whose sizes rise evenly until the last is `skew` times the first, or in the proportion 1 : 2 : 3 :
+// … where skew is 0. The last takes what is left over.
+std::vector<size_t> uneven(size_t total, size_t parts, double skew) {
   std::vector<size_t> counts(parts);
+  const double last = skew > 0 ? skew : static_cast<double>(parts);
+  const double step = parts > 1 ? (last - 1) / static_cast<double>(parts - 1) : 0;
+  const double weights = (1 + (parts > 1 ? last : 1)) * static_cast<double>(parts) / 2;
   size_t left = total;
-  const size_t weights = parts * (parts + 1) / 2;
-  for (size_t i = 0; i + 1 < parts; ++i) left -= counts[i] = total / weights * (i + 1);
+  for (size_t i = 0; i + 1 < parts; ++i) {
+    const double share = (1 + step * static_cast<double>(i)) / weights;
+    left -= counts[i] = std::min(left, static_cast<size_t>(static_cast<double>(total) * share));
+  }
   counts.back() = left;
   return counts;
 }
@@ -54,14 +58,14 @@ void lay_out_shards(BenchLayout& layout, const BenchSpec& spec, Rank rank, int r
   switch (spec.collective) {
     case Collective::kAllGatherV:
     case Collective::kReduceScatterV:
-      layout.counts = uneven(std::max(elements, size_t{1}), n);
+      layout.counts = uneven(std::max(elements, size_t{1}), n, spec.skew);
       layout.shown_count = sum_before(layout.counts, n);
       add(layout, spec, rank, layout.counts, 0, 0);
       break;
     case Collective::kAllGatherMany:
     case Collective::kReduceScatterMany: {
       layout.shown_count = std::max(elements / n, size_t{1});
-      layout.counts = uneven(layout.shown_count, std::min(layout.shown_count, kManyItems));
+      layout.counts = uneven(layout.shown_count, std::min(layout.shown_count, spec.items), spec.skew);
       size_t shard_at = 0;
       for (size_t count : layout.counts) {
         add(layout, spec, rank, std::vector<size_t>(n, count), shard_at, shard_at * n);
@@ -143,55 +147,6 @@ double bus_factor(Collective collective, int ranks) noexcept {
     case Collective::kBarrier: return 0;
     default: return part;
   }
-}
-
-Status call_collective(Communicator& comm, const BenchSpec& spec, const BenchLayout& layout, std::byte* in,
-                       std::byte* out) {
-  const StreamRef stream = StreamRef::caller();
-  const DType dtype = spec.dtype;
-  const size_t width = size_of(dtype);
-  if (spec.collective == Collective::kBarrier) return comm.barrier(stream).status();
-  const std::byte* source = in + layout.inputs[0].at * width;
-  std::byte* target = out + layout.output_at[0] * width;
-  const size_t count = layout.counts[0];
-  switch (spec.collective) {
-    case Collective::kAllGather:
-      return comm.all_gather({.shard = source, .full = target, .count = count, .dtype = dtype}, stream).status();
-    case Collective::kReduceScatter:
-      return comm
-          .reduce_scatter({.full = source, .shard = target, .count = count, .dtype = dtype, .op = spec.op}, stream)
-          .status();
-    case Collective::kAllReduce:
-      return comm.all_reduce({.in = source, .out = target, .count = count, .dtype = dtype, .op = spec.op}, stream)
-          .status();
-    case Collective::kBroadcast:
-      return comm.broadcast({.data = target, .count = count, .dtype = dtype, .root = 0}, stream).status();
-    case Collective::kAllToAll:
-      return comm.all_to_all({.in = source, .out = target, .count_per_rank = count, .dtype = dtype}, stream).status();
-    case Collective::kAllGatherV:
-      return comm.all_gather_v({.shard = source, .full = target, .counts = layout.counts, .dtype = dtype}, stream)
-          .status();
-    case Collective::kReduceScatterV:
-      return comm
-          .reduce_scatter_v({.full = source, .shard = target, .counts = layout.counts, .dtype = dtype, .op = spec.op},
-                            stream)
-          .status();
-    case Collective::kAllGatherMany: {
-      GatherItem items[kManyItems];
-      for (size_t i = 0; i < layout.counts.size(); ++i)
-        items[i] = {in + layout.inputs[i].at * width, out + layout.output_at[i] * width, layout.counts[i], dtype};
-      return comm.all_gather_many(std::span(items, layout.counts.size()), stream).status();
-    }
-    case Collective::kReduceScatterMany: {
-      ReduceItem items[kManyItems];
-      for (size_t i = 0; i < layout.counts.size(); ++i)
-        items[i] = {in + layout.inputs[i].at * width, out + layout.output_at[i] * width, layout.counts[i], dtype,
-                    spec.op};
-      return comm.reduce_scatter_many(std::span(items, layout.counts.size()), stream).status();
-    }
-    case Collective::kBarrier: break;
-  }
-  return {};
 }
 
 }  // namespace shardcomm::tools

@@ -18,13 +18,19 @@ struct BenchSpec {
   bool in_place = false;
   bool windows = true;  // false: ordinary memory
   bool check = true;
+  bool limits = true;      // measure the machine's own, too
+  bool bind = false;       // each rank to a core
   size_t begin_bytes = 8;  // of the whole buffer
   size_t end_bytes = size_t{256} << 20;
   size_t factor = 2;
-  int iterations = 20;
+  size_t extra_bytes = 0;   // on top of each size
+  size_t offset_bytes = 0;  // from the page at which buffers begin
+  size_t items = 16;        // most tensors of a _many form
+  double skew = 0;          // largest over smallest of ragged shards and of tensors; 0: sizes 1 : 2 : 3 : …
+  int iterations = 0;       // timed samples of each size; 0: as bench_timing.h says
   int warmup = 5;
-  uint64_t seed = 0;       // 0: rank 0 draws one
-  std::string transports;  // empty: as the environment says
+  uint64_t seed = 0;            // 0: rank 0 draws one
+  std::string transports = {};  // empty: as the environment says
 };
 
 bool reduces(Collective collective) noexcept;          // takes an op
@@ -60,9 +66,5 @@ BenchLayout make_layout(const BenchSpec& spec, Rank rank, int ranks, size_t byte
 
 // busbw / algbw: the bytes that the busiest link must carry, as a part of the whole (nccl-tests, PERFORMANCE.md).
 double bus_factor(Collective collective, int ranks) noexcept;
-
-// Calls the collective once, on the calling thread.
-Status call_collective(Communicator& comm, const BenchSpec& spec, const BenchLayout& layout, std::byte* in,
-                       std::byte* out);
 
 }  // namespace shardcomm::tools

@@ -1,100 +1,100 @@
 #include "tools/bench_rank.h"
 
 #include <algorithm>
-#include <chrono>
-#include <cstring>
-#include <new>
 #include <random>
+#include <utility>
+
+#include "tools/bench_call.h"
+#include "tools/bench_memory.h"
+#include "tools/bench_timing.h"
 
 namespace shardcomm::tools {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+Status barrier(Communicator& comm) { return comm.barrier(StreamRef::caller()).status(); }
 
-constexpr size_t kGuardBytes = 4096;  // before and after each buffer, which so begins on a page
-constexpr std::byte kGuard{0x6B};
-constexpr std::byte kPoison{0xA5};
-
-// A buffer between guards, as a window or in ordinary memory.
-class Buffer {
- public:
-  static Result<Buffer> make(Communicator& comm, bool window, size_t bytes, std::string_view label) {
-    Buffer buffer;
-    buffer.bytes_ = bytes;
-    const size_t whole = bytes + 2 * kGuardBytes;
-    if (window) {
-      SHARDCOMM_TRY_ASSIGN(Window made, comm.allocate_window(whole, label));
-      buffer.window_.emplace(std::move(made));
-      buffer.base_ = buffer.window_->data();
-    } else {
-      buffer.memory_.reset(new (std::align_val_t{4096}, std::nothrow) std::byte[whole]);
-      if (buffer.memory_ == nullptr)
-        return Status(Code::kOutOfMemory, "no memory for a buffer of " + std::to_string(whole) + " bytes");
-      buffer.base_ = buffer.memory_.get();
-    }
-    return buffer;
+// The sizes asked for, without those that come to the same number of elements.
+std::vector<BenchLayout> layouts_of(const BenchSpec& spec, Rank rank, int ranks) {
+  std::vector<BenchLayout> layouts;
+  if (spec.collective == Collective::kBarrier) return {make_layout(spec, rank, ranks, 0)};
+  for (size_t bytes = spec.begin_bytes;; bytes *= spec.factor) {
+    BenchLayout layout = make_layout(spec, rank, ranks, bytes + spec.extra_bytes);
+    if (layouts.empty() || layouts.back().whole_count != layout.whole_count) layouts.push_back(std::move(layout));
+    if (bytes > spec.end_bytes / spec.factor) return layouts;
   }
+}
 
-  std::byte* data() const { return base_ + kGuardBytes; }
-  void poison() {
-    std::memset(base_, static_cast<int>(kGuard), kGuardBytes);
-    std::memset(data(), static_cast<int>(kPoison), bytes_);
-    std::memset(data() + bytes_, static_cast<int>(kGuard), kGuardBytes);
-  }
-  // Bytes of the guards that were written, and of the buffer from `used_bytes` on.
-  size_t count_stray(size_t used_bytes) const {
-    const auto differs = [](std::byte expected) { return [expected](std::byte b) { return b != expected; }; };
-    return static_cast<size_t>(std::count_if(base_, data(), differs(kGuard)) +
-                               std::count_if(data() + used_bytes, data() + bytes_, differs(kPoison)) +
-                               std::count_if(data() + bytes_, data() + bytes_ + kGuardBytes, differs(kGuard)));
-  }
-
- private:
-  struct Free {
-    void operator()(std::byte* memory) const { operator delete[](memory, std::align_val_t{4096}); }
-  };
-  std::optional<Window> window_;
-  std::unique_ptr<std::byte[], Free> memory_;
-  std::byte* base_ = nullptr;
-  size_t bytes_ = 0;
+// Bytes of this rank's input, as a peer sees it: [at, at + bytes).
+struct Extent {
+  size_t at = 0, bytes = 0;
 };
+Extent input_of(const BenchLayout& layout, size_t width) {
+  size_t begin = SIZE_MAX, end = 0;
+  for (const InputRange& in : layout.inputs) {
+    if (in.count == 0) continue;
+    begin = std::min(begin, in.first);
+    end = std::max(end, in.first + in.count);
+  }
+  return end == 0 ? Extent{} : Extent{begin * width, (end - begin) * width};
+}
 
 class Bench {
  public:
   Bench(Communicator& comm, const BenchSpec& spec)
       : comm_(comm),
         spec_(spec),
-        values_{.seed = spec.seed, .dtype = spec.dtype, .op = spec.op, .ranks = comm.size()},
-        durations_us_(static_cast<size_t>(spec.iterations)),
-        all_durations_us_(durations_us_.size() * static_cast<size_t>(comm.size())) {}
+        values_{.seed = spec.seed, .dtype = spec.dtype, .op = spec.op, .ranks = comm.size()} {}
 
   Status allocate(const std::vector<BenchLayout>& layouts) {
     size_t in = 0;
     size_t out = 0;
-    bool shared = spec_.in_place || spec_.collective == Collective::kBroadcast;
+    const bool shared = spec_.in_place || spec_.collective == Collective::kBroadcast;
     for (const BenchLayout& layout : layouts) {
-      in = std::max(in, layout.input_extent * size_of(spec_.dtype));
-      out = std::max(out, layout.output_extent * size_of(spec_.dtype));
+      in = std::max(in, layout.input_extent * width());
+      out = std::max(out, layout.output_extent * width());
     }
-    SHARDCOMM_TRY_ASSIGN(Buffer output, Buffer::make(comm_, spec_.windows, out, "bench output"));
+    SHARDCOMM_TRY_ASSIGN(Buffer output, Buffer::make(comm_, spec_.windows, out, spec_.offset_bytes, "bench output"));
     output_.emplace(std::move(output));
     if (shared) return {};
-    SHARDCOMM_TRY_ASSIGN(Buffer input, Buffer::make(comm_, spec_.windows, in, "bench input"));
+    SHARDCOMM_TRY_ASSIGN(Buffer input, Buffer::make(comm_, spec_.windows, in, spec_.offset_bytes, "bench input"));
     input_.emplace(std::move(input));
     return {};
   }
 
+  // Collective. Why there are no limits, the same on every rank; nothing where there are.
+  Result<std::string> find_limits(bool oversubscribed) {
+    size_t source = 0;
+    size_t buffers = 0;
+    for (Rank rank = 0; rank < comm_.size(); ++rank) {
+      for (const BenchLayout& layout : layouts_of(spec_, rank, comm_.size())) {
+        const Extent input = input_of(layout, width());
+        source = std::max(source, input.at + input.bytes);
+        buffers = std::max(buffers, (layout.input_extent + layout.output_extent) * width());
+      }
+    }
+    const auto ranks = static_cast<size_t>(comm_.size());
+    const bool fits = (source + buffers) < available_memory_bytes() / ranks / 10 * 8;
+    SHARDCOMM_TRY_ASSIGN(const double lacks, most_of_ranks(comm_, fits ? 0 : 1));
+    if (lacks > 0) return std::string("no memory for their sources");
+    Result<Limits> limits = Limits::create(comm_, spec_, source, oversubscribed);
+    SHARDCOMM_TRY_ASSIGN(const double failures, most_of_ranks(comm_, limits.ok() ? 0 : 1));
+    if (failures > 0) return limits.ok() ? "another rank could not map their sources" : limits.status().to_string();
+    limits_.emplace(std::move(limits).value());
+    return std::string();
+  }
+
   Result<BenchRow> measure(const BenchLayout& layout) {
     BenchRow row;
-    row.bytes = layout.whole_count * size_of(spec_.dtype);
+    row.bytes = layout.whole_count * width();
     row.count = layout.shown_count;
     prepare(layout);
+    BenchCall call(comm_, spec_, layout);
+    call.place(in(), out());
     if (spec_.check) {
-      SHARDCOMM_TRY_ASSIGN(const uint64_t wrong, verify(layout));
+      SHARDCOMM_TRY_ASSIGN(const uint64_t wrong, verify(layout, call));
       row.wrong = wrong;
     }
-    SHARDCOMM_TRY(time(layout));
-    SHARDCOMM_TRY(summarize(row));
+    SHARDCOMM_TRY(time(layout, call, row));
     return row;
   }
 
@@ -111,8 +111,8 @@ class Bench {
   }
 
   // Every element of the output, the untouched input, and what lies around both; summed over all ranks.
-  Result<uint64_t> verify(const BenchLayout& layout) {
-    SHARDCOMM_TRY(call_collective(comm_, spec_, layout, in(), out()));
+  Result<uint64_t> verify(const BenchLayout& layout, const BenchCall& call) {
+    SHARDCOMM_TRY(call());
     uint64_t wrong = 0;
     for (const OutputRange& range : layout.outputs) {
       const std::byte* got = out() + range.at * width();
@@ -135,39 +135,81 @@ class Bench {
     return std::max(total, wrong);  // what this rank saw counts even where the sum cannot be trusted
   }
 
-  Status time(const BenchLayout& layout) {
-    for (int i = 0; i < spec_.warmup; ++i) SHARDCOMM_TRY(call_collective(comm_, spec_, layout, in(), out()));
-    SHARDCOMM_TRY(comm_.barrier(StreamRef::caller()).status());
-    Clock::time_point begin = Clock::now();
-    for (double& duration_us : durations_us_) {
-      SHARDCOMM_TRY(call_collective(comm_, spec_, layout, in(), out()));
-      const Clock::time_point end = Clock::now();
-      duration_us = std::chrono::duration<double, std::micro>(end - begin).count();
+  // About how long a call takes: the shortest of a few, on the slowest rank.
+  Result<double> try_out(const BenchCall& call) {
+    for (int i = 0; i < spec_.warmup; ++i) SHARDCOMM_TRY(call());
+    SHARDCOMM_TRY(barrier(comm_));
+    double least_us = 1e12;
+    for (int i = 0; i < kTrialCalls; ++i) {
+      const double begin = now_us();
+      SHARDCOMM_TRY(call());
+      least_us = std::min(least_us, now_us() - begin);
+    }
+    return most_of_ranks(comm_, least_us);
+  }
+
+  Status time(const BenchLayout& layout, const BenchCall& call, BenchRow& row) {
+    SHARDCOMM_TRY_ASSIGN(const double call_us, try_out(call));
+    row.batch = batch_for(call_us);
+    row.samples = spec_.iterations > 0 ? spec_.iterations : samples_for(call_us, row.batch);
+    const std::vector<Move> moves = moves_of(spec_, layout, comm_.rank(), comm_.size());
+    SHARDCOMM_TRY_ASSIGN(const int limit_batch, prepare_limit(layout, moves));
+    const int blocks = std::min(kBlocks, row.samples);
+    std::vector<double> calls, one_way;
+    LimitSamples limit;
+    for (int block = 0; block < blocks; ++block) {
+      const int end = row.samples * (block + 1) / blocks;
+      SHARDCOMM_TRY(time_block(call, row.batch, end - static_cast<int>(calls.size()), calls));
+      if (!limits_) continue;
+      SHARDCOMM_TRY(limits_->sample(moves, out(), limit_batch, 2, limit));
+      SHARDCOMM_TRY(barrier(comm_));
+      if (const std::optional<double> us = limits_->one_way_us()) one_way.push_back(*us);
+    }
+    SHARDCOMM_TRY_ASSIGN(std::vector<double> slowest, slowest_samples(comm_, calls));
+    row.time_us = statistics_of(std::move(slowest));
+    row.algbw = static_cast<double>(row.bytes) / row.time_us.median / 1e3;
+    row.busbw = row.algbw * bus_factor(spec_.collective, comm_.size());
+    if (limits_) SHARDCOMM_TRY(compare(limit, one_way, row));
+    return {};
+  }
+
+  Status time_block(const BenchCall& call, int batch, int samples, std::vector<double>& times) {
+    SHARDCOMM_TRY(barrier(comm_));
+    SHARDCOMM_TRY(call());
+    double begin = now_us();
+    for (int i = 0; i < samples; ++i) {
+      for (int k = 0; k < batch; ++k) SHARDCOMM_TRY(call());
+      const double end = now_us();
+      times.push_back((end - begin) / batch);
       begin = end;
     }
     return {};
   }
 
-  Status summarize(BenchRow& row) {
-    SHARDCOMM_TRY(comm_
-                      .all_gather({.shard = durations_us_.data(),
-                                   .full = all_durations_us_.data(),
-                                   .count = durations_us_.size(),
-                                   .dtype = DType::kF64},
-                                  StreamRef::caller())
-                      .status());
-    std::vector<double> slowest = durations_us_;
-    for (size_t i = 0; i < all_durations_us_.size(); ++i) {
-      double& duration_us = slowest[i % slowest.size()];
-      duration_us = std::max(duration_us, all_durations_us_[i]);
-    }
-    std::sort(slowest.begin(), slowest.end());
-    row.min_us = slowest.front();
-    row.max_us = slowest.back();
-    const size_t middle = slowest.size() / 2;
-    row.median_us = slowest.size() % 2 == 1 ? slowest[middle] : (slowest[middle - 1] + slowest[middle]) / 2;
-    row.algbw = row.median_us > 0 ? static_cast<double>(row.bytes) / row.median_us / 1e3 : 0;
-    row.busbw = row.algbw * bus_factor(spec_.collective, comm_.size());
+  // The batch of the limit's samples.
+  Result<int> prepare_limit(const BenchLayout& layout, const std::vector<Move>& moves) {
+    if (!limits_) return 1;
+    const Extent own = input_of(layout, width());
+    limits_->prepare(moves, own.at, own.bytes);
+    limits_->run(moves, out(), Stores::kCached);
+    const double begin = now_us();
+    limits_->run(moves, out(), Stores::kCached);
+    SHARDCOMM_TRY_ASSIGN(const double us, most_of_ranks(comm_, now_us() - begin));
+    return batch_for(us);
+  }
+
+  Status compare(const LimitSamples& samples, const std::vector<double>& one_way, BenchRow& row) {
+    SHARDCOMM_TRY_ASSIGN(const double move_us, best_us(comm_, samples));
+    const double line_us = statistics_of(one_way).median;
+    RowLimit limit{.kind = !reduces(spec_.collective)                   ? "copy"
+                           : spec_.collective == Collective::kAllReduce ? "read_write_copy"
+                                                                        : "read_write",
+                   .us = move_us};
+    if (line_us > move_us || spec_.collective == Collective::kBarrier) limit = {.kind = "one_way", .us = line_us};
+    if (limit.us <= 0) return {};  // a barrier, and no core for each rank
+    limit.busbw = static_cast<double>(row.bytes) / limit.us / 1e3 * bus_factor(spec_.collective, comm_.size());
+    limit.percent = 100 * limit.us / row.time_us.median;
+    row.limit = limit;
     return {};
   }
 
@@ -176,20 +218,8 @@ class Bench {
   const BenchValues values_;
   std::optional<Buffer> input_;  // nothing where it is the output's buffer
   std::optional<Buffer> output_;
-  std::vector<double> durations_us_;
-  std::vector<double> all_durations_us_;  // [ranks, iterations]
+  std::optional<Limits> limits_;
 };
-
-// The sizes asked for, without those that come to the same number of elements.
-std::vector<BenchLayout> layouts_of(const BenchSpec& spec, Rank rank, int ranks) {
-  std::vector<BenchLayout> layouts;
-  if (spec.collective == Collective::kBarrier) return {make_layout(spec, rank, ranks, 0)};
-  for (size_t bytes = spec.begin_bytes;; bytes *= spec.factor) {
-    BenchLayout layout = make_layout(spec, rank, ranks, bytes);
-    if (layouts.empty() || layouts.back().whole_count != layout.whole_count) layouts.push_back(std::move(layout));
-    if (bytes > spec.end_bytes / spec.factor) return layouts;
-  }
-}
 
 Status agree_on_seed(Communicator& comm, BenchSpec& spec) {
   if (comm.rank() == 0) {
@@ -202,15 +232,21 @@ Status agree_on_seed(Communicator& comm, BenchSpec& spec) {
 
 }  // namespace
 
-Result<BenchResult> bench_rank(Store& store, Rank rank, int ranks, BenchSpec spec, const BenchSink& sink) {
-  SHARDCOMM_TRY_ASSIGN(const Options options,
-                       spec.transports.empty() ? Options::from_env() : Options::parse("transports=" + spec.transports));
-  SHARDCOMM_TRY_ASSIGN(Communicator comm, Communicator::create(store, {.rank = rank, .size = ranks}, options));
+Result<BenchResult> bench_rank(Communicator& comm, BenchSpec spec, const BenchSink& sink) {
+  BenchSetup setup;
   SHARDCOMM_TRY(agree_on_seed(comm, spec));
-  const std::vector<BenchLayout> layouts = layouts_of(spec, rank, ranks);
+  setup.spec = spec;
+  SHARDCOMM_TRY_ASSIGN(setup.places, find_places(comm));
+  const std::vector<BenchLayout> layouts = layouts_of(spec, comm.rank(), comm.size());
   Bench bench(comm, spec);
   SHARDCOMM_TRY(bench.allocate(layouts));
-  if (sink.begin) sink.begin(spec, ranks);
+  if (spec.limits) {
+    SHARDCOMM_TRY_ASSIGN(setup.no_limits, bench.find_limits(setup.places.oversubscribed()));
+    if (setup.no_limits.empty()) {
+      SHARDCOMM_TRY_ASSIGN(setup.limits, machine_limits(comm, spec, setup.places.oversubscribed()));
+    }
+  }
+  if (sink.begin) sink.begin(setup);
   BenchResult result;
   for (const BenchLayout& layout : layouts) {
     SHARDCOMM_TRY_ASSIGN(const BenchRow row, bench.measure(layout));

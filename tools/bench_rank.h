@@ -1,25 +1,37 @@
-// One rank of a bench: verifies each size, then times it.
+// One rank of a bench: verifies each size, then times it (bench_sampling.h) in turn with the machine (bench_limits.h).
 #pragma once
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "tools/bench_bind.h"
 #include "tools/bench_layout.h"
+#include "tools/bench_limits.h"
+#include "tools/bench_statistics.h"
 
 namespace shardcomm::tools {
+
+// The least time that this machine needs for a row.
+struct RowLimit {
+  std::string_view kind;  // "copy", "read_write", "read_write_copy" (all_reduce), "one_way"
+  double us = 0;
+  double busbw = 0;    // GB/s of an operation that takes no longer
+  double percent = 0;  // us of the median
+};
 
 struct BenchRow {
   size_t bytes = 0;
   size_t count = 0;
-  // Of the iterations, each as long as on its slowest rank.
-  double min_us = 0;
-  double median_us = 0;
-  double max_us = 0;
+  Statistics time_us;  // of the samples, each as long as on its slowest rank
+  int samples = 0;
+  int batch = 1;     // calls of a sample
   double algbw = 0;  // GB/s (1e9) of the median
   double busbw = 0;
   std::optional<uint64_t> wrong;  // elements, over all ranks; nothing where it was not checked
+  std::optional<RowLimit> limit;
 };
 
 struct BenchResult {
@@ -27,13 +39,21 @@ struct BenchResult {
   uint64_t wrong = 0;  // over all ranks and sizes
 };
 
+// What is known before the first size.
+struct BenchSetup {
+  BenchSpec spec;  // with the seed that was drawn
+  Places places;
+  std::optional<MachineLimits> limits;
+  std::string no_limits;  // why there are none
+};
+
 // What rank 0 shows while it goes on; the other ranks get none.
 struct BenchSink {
-  std::function<void(const BenchSpec& spec, int ranks)> begin;  // with the seed that was drawn
+  std::function<void(const BenchSetup& setup)> begin;
   std::function<void(const BenchRow& row)> row;
 };
 
 // Collective. A bench that met an error returns it on every rank; wrong elements are no error here.
-Result<BenchResult> bench_rank(Store& store, Rank rank, int ranks, BenchSpec spec, const BenchSink& sink);
+Result<BenchResult> bench_rank(Communicator& comm, BenchSpec spec, const BenchSink& sink);
 
 }  // namespace shardcomm::tools

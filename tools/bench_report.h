@@ -7,14 +7,14 @@
 namespace shardcomm::tools {
 
 struct BenchReport {
-  BenchSpec spec;
-  int ranks = 1;
-  bool threads = false;  // ranks are threads of one process
+  BenchSetup setup;
+  bool threads = false;      // ranks are threads of one process
+  bool percentiles = false;  // as columns, too
   std::vector<BenchRow> rows;
 };
 
 void print_head(const BenchReport& report);
 void print_row(const BenchReport& report, const BenchRow& row);
-Status write_json(const BenchReport& report, const std::string& path);
+std::string to_json(const BenchReport& report);
 
 }  // namespace shardcomm::tools

@@ -1,48 +1,35 @@
-// `shardcomm bench --tune FILE`: a short set of measurements, written as a model of this machine that the planner can
-// use instead of its own figures of a typical one.
+// `shardcomm bench --tune FILE`: a short set of measurements. FILE becomes the model of this machine that the option
+// tune_file reads (MachineModel of shardcomm/plan.h); what else was measured is shown, and written by --json.
 //
-// The file is one JSON object. Figures are per rank, with all ranks at work at once, medians of the slowest rank; GB is
-// 1e9 bytes. A figure that could not be measured is null, and its reader keeps its own. Unknown keys are to be skipped.
-//
-//   "format": "shardcomm_machine", "version": 1
-//   "processor": "AMD EPYC", "cores": 2, "ranks": 2, "mode": "processes", "bound": true    where it was measured
-//   "one_way_us": 0.15                     a cache line that one rank stored is seen by another that waits for it
-//   "signal_us_per_peer": 0.05             each further line to store and to see, beyond the first
-//   "cached_bytes": 524288                 a working set (read and written, of one rank) up to this counts as cached
-//   "copy_cached_gb_s", "copy_memory_gb_s" bytes copied, in windows
-//   "attach_call_us", "attach_gb_s"        process_vm_readv of 8 bytes; bytes read by it in pieces of 256 KiB
-//   "staged_gb_s"                          bytes that an all_gather of ordinary memory takes through the staging ring
-//   "reduce_cached_gb_s": {"f32": 12.1, "bf16": 7.9, …}, "reduce_memory_gb_s": {…}
-//                                          bytes written by a sum of as many sources as ranks, by type of the elements
-//   "barrier_us": 0.4                      of the measured ranks
-//   "crossover_bytes": {"all_gather": {"window": 4096, "ordinary": 8192}, …}
-//                                          size of the whole buffer from which "direct" beats "inline"
+// Figures are medians of the slowest rank with all ranks at work at once; GB is 1e9 bytes. The model keeps its typical
+// figure where one cannot be measured: cross-memory attach where it is not allowed or ranks are threads, a cache line's
+// way where ranks have no core each.
 #pragma once
 #include <cstddef>
 #include <map>
-#include <optional>
 #include <string>
+#include <vector>
 
 #include "shardcomm/communicator.h"
+#include "tools/bench_bind.h"
 
 namespace shardcomm::tools {
 
-struct MachineModel {
-  std::string processor;
-  int cores = 0;
-  int ranks = 0;
-  bool threads = false;  // ranks are threads of one process
-  bool bound = false;    // to one core each
-  size_t cached_bytes = 0;
-  std::optional<double> one_way_us, signal_us_per_peer;
-  std::optional<double> copy_cached_gb_s, copy_memory_gb_s;
-  std::optional<double> attach_call_us, attach_gb_s;
-  std::optional<double> staged_gb_s;
-  std::optional<double> barrier_us;
-  std::map<std::string, double> reduce_cached_gb_s, reduce_memory_gb_s;  // by name of the DType
-  std::map<std::string, std::map<std::string, size_t>> crossover_bytes;  // [collective][memory]
+struct TuneReport {
+  MachineModel model;
+  std::vector<std::string> typical;  // figures of the model that could not be measured, and why
+  Places places;
+  bool threads = false;
+  double barrier_us = 0;
+  // GB/s written by a rank's part of a sum over all ranks, by type of the elements.
+  std::map<std::string, double> reduce_cached_gb_s, reduce_memory_gb_s;
+  // Size of the whole buffer from which "direct" beats "inline", by collective and memory ("window", "ordinary").
+  std::map<std::string, std::map<std::string, size_t>> crossover_bytes;
 };
 
-std::string to_json(const MachineModel& model);
+// Collective; the report is rank 0's.
+Result<TuneReport> tune(Store& store, Communicator::Group self, bool threads);
+void print_tuning(const TuneReport& report);
+std::string to_json(const TuneReport& report);
 
 }  // namespace shardcomm::tools

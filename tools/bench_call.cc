@@ -1,0 +1,54 @@
+#include "tools/bench_call.h"
+
+namespace shardcomm::tools {
+
+BenchCall::BenchCall(Communicator& comm, const BenchSpec& spec, const BenchLayout& layout)
+    : comm_(comm), spec_(spec), layout_(layout) {}
+
+void BenchCall::place(const std::byte* in, std::byte* out) {
+  if (spec_.collective == Collective::kBarrier) return;
+  const size_t width = size_of(spec_.dtype);
+  in_ = in + layout_.inputs[0].at * width;
+  out_ = out + layout_.output_at[0] * width;
+  gathers_.clear();
+  reductions_.clear();
+  for (size_t i = 0; i < layout_.inputs.size(); ++i) {
+    const std::byte* source = in + layout_.inputs[i].at * width;
+    std::byte* target = out + layout_.output_at[i] * width;
+    if (spec_.collective == Collective::kAllGatherMany)
+      gathers_.push_back({source, target, layout_.counts[i], spec_.dtype});
+    if (spec_.collective == Collective::kReduceScatterMany)
+      reductions_.push_back({source, target, layout_.counts[i], spec_.dtype, spec_.op});
+  }
+}
+
+Status BenchCall::operator()() const {
+  const StreamRef stream = StreamRef::caller();
+  const DType dtype = spec_.dtype;
+  const ReduceOp op = spec_.op;
+  const std::vector<size_t>& counts = layout_.counts;
+  switch (spec_.collective) {
+    case Collective::kBarrier: return comm_.barrier(stream).status();
+    case Collective::kAllGather:
+      return comm_.all_gather({.shard = in_, .full = out_, .count = counts[0], .dtype = dtype}, stream).status();
+    case Collective::kReduceScatter:
+      return comm_.reduce_scatter({.full = in_, .shard = out_, .count = counts[0], .dtype = dtype, .op = op}, stream)
+          .status();
+    case Collective::kAllReduce:
+      return comm_.all_reduce({.in = in_, .out = out_, .count = counts[0], .dtype = dtype, .op = op}, stream).status();
+    case Collective::kBroadcast:
+      return comm_.broadcast({.data = out_, .count = counts[0], .dtype = dtype, .root = 0}, stream).status();
+    case Collective::kAllToAll:
+      return comm_.all_to_all({.in = in_, .out = out_, .count_per_rank = counts[0], .dtype = dtype}, stream).status();
+    case Collective::kAllGatherV:
+      return comm_.all_gather_v({.shard = in_, .full = out_, .counts = counts, .dtype = dtype}, stream).status();
+    case Collective::kReduceScatterV:
+      return comm_.reduce_scatter_v({.full = in_, .shard = out_, .counts = counts, .dtype = dtype, .op = op}, stream)
+          .status();
+    case Collective::kAllGatherMany: return comm_.all_gather_many(gathers_, stream).status();
+    case Collective::kReduceScatterMany: return comm_.reduce_scatter_many(reductions_, stream).status();
+  }
+  return {};
+}
+
+}  // namespace shardcomm::tools

@@ -1,0 +1,27 @@
+// One call of a collective with its arguments, made ready so that nothing but the call is timed.
+#pragma once
+#include <cstddef>
+#include <vector>
+
+#include "tools/bench_layout.h"
+
+namespace shardcomm::tools {
+
+class BenchCall {
+ public:
+  // All three must outlive it.
+  BenchCall(Communicator& comm, const BenchSpec& spec, const BenchLayout& layout);
+  void place(const std::byte* in, std::byte* out);
+  Status operator()() const;  // on the calling thread
+
+ private:
+  Communicator& comm_;
+  const BenchSpec& spec_;
+  const BenchLayout& layout_;
+  const std::byte* in_ = nullptr;  // of the first item
+  std::byte* out_ = nullptr;
+  std::vector<GatherItem> gathers_;
+  std::vector<ReduceItem> reductions_;
+};
+
+}  // namespace shardcomm::tools
