@@ -33,7 +33,7 @@ struct FlightCall {
 class FlightRecorder {
  public:
   struct Place {
-    uint64_t job = 0;           // of the communicator that this one was split from, or of itself
+    uint64_t job = 0;           // of the communicator that this one was split from; given 0: its own
     uint64_t communicator = 0;  // equal on its ranks, and on no others
     Rank rank = 0;
     int size = 1;

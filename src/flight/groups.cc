@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
 
 #include "flight/call.h"
 #include "shardcomm/flight.h"
@@ -148,15 +149,20 @@ std::vector<FlightPlace> FlightGroup::places() const {
 }
 
 std::string FlightGroup::first_difference() const {
-  uint64_t newest = 0;
+  const uint64_t first = first_comparable(records);
+  std::set<uint64_t> epochs;
   for (const FlightRecord& record : records) {
-    if (!record.operations.empty()) newest = std::max(newest, record.operations.back().epoch);
+    for (const FlightOperation& op : record.operations) {
+      if (op.epoch >= first) epochs.insert(op.epoch);
+    }
   }
-  for (uint64_t epoch = first_comparable(records); epoch <= newest; ++epoch) {
+  for (const uint64_t epoch : epochs) {
     Sides calls, standings;
     std::string call;
     for (const FlightRecord& record : records) {
       const FlightOperation* op = find(record, epoch);
+      const bool left_out = op == nullptr && !record.operations.empty() && record.operations.back().epoch > epoch;
+      if (left_out) continue;  // it was being written when it was read
       if (op != nullptr) calls.add(record.rank, call = op->call());
       standings.add(record.rank, std::string(standing(op)));
     }

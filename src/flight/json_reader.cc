@@ -40,8 +40,11 @@ class Fields {
     target = value->get<T>();
   }
   void time(const char* name, int64_t& target) {
+    constexpr int64_t kMost = 4'000'000'000'000'000'000;  // the year 2096 on the wall clock; two of them can be added
     const Json* value = find(name);
-    if (value != nullptr && !value->is_null()) integer(name, target);
+    if (value == nullptr || value->is_null()) return;
+    integer(name, target);
+    if (target < -kMost || target > kMost) miss(name, "a time");
   }
   void text(const char* name, std::string& target) {
     const Json* value = find(name);
@@ -142,6 +145,7 @@ Result<FlightRecord> record_of(const Json& json) {
   int format_version = 0;
   fields.text("format", format);
   fields.integer("format_version", format_version);
+  SHARDCOMM_TRY(fields.status());
   if (format != "shardcomm-flight") return damaged("'format' is not shardcomm-flight");
   if (format_version != kFlightFormatVersion) {
     return Status(Code::kUnsupported, fmt::format("flight record of format version {}; this shardcomm reads {}",
@@ -160,9 +164,9 @@ Result<FlightRecord> record_of(const Json& json) {
   std::string state = "?";
   if (fields.has("process_state")) fields.text("process_state", state);
   record.process_state = state.empty() ? '?' : state.front();
-  fields.integer("created_ns", record.created_ns);
-  fields.integer("read_ns", record.read_ns);
-  fields.integer("wall_offset_ns", record.wall_offset_ns);
+  fields.time("created_ns", record.created_ns);
+  fields.time("read_ns", record.read_ns);
+  fields.time("wall_offset_ns", record.wall_offset_ns);
   if (record.size < 1 || record.rank < 0 || record.rank >= record.size) fields.miss("rank", "a rank below 'size'");
   if (!fields.has("failure")) fields.miss("failure", "there");
   if (!fields.has("operations")) fields.miss("operations", "there");
@@ -198,6 +202,8 @@ Result<Json> parse(std::string_view text) {
     return json;
   } catch (const Json::parse_error& error) {
     return damaged(fmt::format("it is not JSON, or cut off, at byte {}", error.byte));
+  } catch (const Json::exception&) {
+    return damaged("it has a number beyond all measure");
   }
 }
 

@@ -87,7 +87,9 @@ void store_label(FlightWord* words, std::string_view label) noexcept {
 
 }  // namespace
 
-Result<std::unique_ptr<FlightRecorder>> FlightRecorder::create(const Place& place, const Options& options) {
+Result<std::unique_ptr<FlightRecorder>> FlightRecorder::create(const Place& given, const Options& options) {
+  Place place = given;
+  if (place.job == 0) place.job = place.communicator;
   std::unique_ptr<FlightRecorder> recorder(new FlightRecorder);
   if (!options.dump_dir.empty()) {
     SHARDCOMM_TRY(check_directory(options.dump_dir));

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace shardcomm {
@@ -57,9 +58,11 @@ TickScale::TickScale(const TickMoment& first, const TickMoment& second) noexcept
 
 int64_t TickScale::steady_ns(uint64_t ticks) const noexcept {
   if (ticks == 0) return 0;
-  // Counters of two cores may differ by some ticks, so a time may lie a little before the first moment.
-  return first_.steady_ns +
-         static_cast<int64_t>(static_cast<double>(static_cast<int64_t>(ticks - first_.ticks)) * ns_per_tick_);
+  // Counters of two cores may differ by some ticks, so a time may lie a little before the first moment. A damaged
+  // record may hold any number.
+  constexpr double kMost = 1e18;
+  const double ns = static_cast<double>(static_cast<int64_t>(ticks - first_.ticks)) * ns_per_tick_;
+  return first_.steady_ns + static_cast<int64_t>(std::clamp(ns, -kMost, kMost));
 }
 
 }  // namespace shardcomm
