@@ -23,7 +23,7 @@ constexpr int kHarms = 8;
 constexpr std::string_view kHarmNames[] = {"none",       "kill",  "stop",       "pause",
                                            "long pause", "delay", "long delay", "abort"};
 
-enum : size_t { kStarted, kConnected, kHarmedAt, kEnough, kNap, kAbortNow, kPids };  // in SharedWords
+enum : size_t { kStarted, kConnected, kHarmedAt, kEnough, kNap, kAbortNow, kEnded, kPids };  // in SharedWords
 
 struct Plan {
   Harm harm;
@@ -34,8 +34,9 @@ struct Plan {
   std::string options;
 };
 
-constexpr auto kShortTimeout = 700ms;  // of operations, where a late rank must be too late
-constexpr auto kTooLong = kShortTimeout + 600ms;
+// Where a late rank must be too late. Long enough that a rank that only has to share its core is not.
+constexpr auto kShortTimeout = 2'000ms;
+constexpr auto kTooLong = kShortTimeout + 800ms;
 
 Plan plan_of(uint64_t seed, int run) {
   constexpr const char* kOptions[] = {"", "chunk_bytes=4160", "memory_access=staging",
@@ -51,8 +52,8 @@ Plan plan_of(uint64_t seed, int run) {
   plan.asynchronous = draw.below(2) == 0;
   const bool too_late = plan.harm == Harm::kStop || plan.harm == Harm::kLongPause || plan.harm == Harm::kLongDelay;
   plan.options = std::string(kOptions[draw.below(std::size(kOptions))]) +
-                 (too_late ? ",timeout_ms=700,init_timeout_ms=1000" : ",timeout_ms=20000,init_timeout_ms=20000");
-  if (plan.harm == Harm::kKill && plan.while_connecting) plan.options += ",init_timeout_ms=1500";
+                 (too_late ? ",timeout_ms=2000,init_timeout_ms=2000" : ",timeout_ms=20000,init_timeout_ms=20000");
+  if (plan.harm == Harm::kKill && plan.while_connecting) plan.options += ",init_timeout_ms=2500";
   return plan;
 }
 
@@ -60,7 +61,7 @@ bool is_fatal(Harm harm) { return harm != Harm::kNone && harm != Harm::kPause &&
 
 // How long after the harm a rank may be told.
 std::chrono::milliseconds patience(const Plan& plan, Rank rank) {
-  if (plan.while_connecting) return 3'500ms;  // nobody may know yet of a rank that dies before it is met
+  if (plan.while_connecting) return 5'000ms;  // nobody may know yet of a rank that dies before it is met
   if (plan.harm == Harm::kKill || plan.harm == Harm::kAbort) return 1'000ms;
   return (rank == plan.victim ? kTooLong : kShortTimeout) + 1'000ms;
 }
@@ -124,6 +125,7 @@ void be_rank(const SharedWords& words, RankContext& rank, const Plan& plan, uint
   words[kStarted].fetch_add(1);
   const Status status = connect_and_work(words, rank, plan, seed);
   const auto told_after = words.since(kHarmedAt);
+  words[kEnded].fetch_add(1);
   EXPECT_TRUE(is_right(plan, status));
   if (is_fatal(plan.harm)) {
     EXPECT_LT(told_after, stretched(patience(plan, rank.rank()))) << status.to_string();
@@ -144,7 +146,8 @@ void be_monkey(const SharedWords& words, const Plan& plan) {
     });
   }
   const auto nap = [](auto time) { std::this_thread::sleep_for(time); };
-  words.await(plan.while_connecting ? kStarted : kConnected, kRanks);
+  // Unless one is gone already, which is wrong and says so itself.
+  while (words[plan.while_connecting ? kStarted : kConnected] < kRanks && words[kEnded] == 0) nap(1ms);
   nap(plan.moment);
   words.mark_now(kHarmedAt);
   const auto victim = static_cast<pid_t>(words[kPids + static_cast<size_t>(plan.victim)].load());

@@ -230,7 +230,7 @@ TEST(Cost, OneRankNeedsHardlyAnything) {
     for (size_t i = 0; i < kMany; ++i) many.push_back(make(i + 1));
     const Resources after = Resources::now();
     EXPECT_EQ(after.threads, before.threads);
-    EXPECT_EQ(after.descriptors, before.descriptors);
+    EXPECT_LE(after.descriptors, before.descriptors + kMany);  // of the flight recorder, for others to find it
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
     EXPECT_LT((resident_bytes() - resident_before) / kMany, size_t{64} << 10) << "bytes of memory for each";
 #endif
