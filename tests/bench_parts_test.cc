@@ -128,13 +128,13 @@ TEST(BenchLayout, HasAsManyTensorsAsAskedForOfTheSkewAskedFor) {
 // Sizes and alignments around those of vectors; nothing beyond is written.
 TEST(BenchStreams, CopyAndAddEveryByteAndNoOther) {
   constexpr std::byte kGuard{0x5A};
-  for (const Stores stores : kStores) {
+  for (const Loop loop : kLoops) {
     for (const size_t bytes : {0u, 1u, 4u, 31u, 128u, 516u, 4100u, 70000u}) {
       for (const size_t offset : {0u, 2u, 4u, 32u}) {
         SCOPED_TRACE(std::to_string(bytes) + " bytes at " + std::to_string(offset));
         std::vector<std::byte> from(bytes + offset), to(bytes + offset + 64, kGuard);
         for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i * 7 + 1);
-        stream_copy(to.data() + offset, from.data() + offset, bytes, stores);
+        stream_copy(to.data() + offset, from.data() + offset, bytes, loop);
         EXPECT_EQ(std::memcmp(to.data() + offset, from.data() + offset, bytes), 0);
         for (size_t i = 0; i < to.size(); ++i) {
           const bool outside = i < offset || i >= offset + bytes;
@@ -149,7 +149,7 @@ TEST(BenchStreams, CopyAndAddEveryByteAndNoOther) {
             sources.push_back(reinterpret_cast<const std::byte*>(values[s].data()));
           }
           std::fill(to.begin(), to.end(), kGuard);
-          stream_add(to.data() + offset, sources, bytes, stores);
+          stream_add(to.data() + offset, sources, bytes, loop);
           for (size_t i = 0; i < bytes / 4; ++i) {
             float got = 0;
             std::memcpy(&got, to.data() + offset + 4 * i, 4);
@@ -227,6 +227,14 @@ TEST(BenchPlot, ShowsEveryPointOfEverySeriesAtItsPlace) {
     // The fourth is 8 times the first, the third 4 times.
     EXPECT_NEAR((dots[panel].y - dots[panel + 3].y) / (dots[panel].y - dots[panel + 2].y), 1.5, 0.01);
   }
+}
+
+TEST(BenchPlot, NamesThePeer) {
+  std::string text = result_text({row_text(8, 1, 10, "null")});
+  text.insert(1, R"("program": "Open MPI v4.1.4", )");
+  auto series = series_of(text, "x.json");
+  ASSERT_TRUE(series.ok());
+  EXPECT_EQ(series->name, "x.json: Open MPI v4.1.4, all_gather f32, 2 ranks as threads, window");
 }
 
 TEST(BenchPlot, SurvivesWhatALogarithmCannotShow) {

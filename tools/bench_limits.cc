@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -99,7 +100,7 @@ void Limits::prepare(const std::vector<Move>& moves, size_t own_at, size_t own_b
   }
 }
 
-void Limits::run(const std::vector<Move>& moves, std::byte* out, Stores stores) const {
+void Limits::run(const std::vector<Move>& moves, std::byte* out, Loop loop) const {
   constexpr size_t kOnStack = 64;
   const size_t ranks = index_of(comm_->size());
   const std::byte* on_stack[kOnStack];
@@ -107,22 +108,22 @@ void Limits::run(const std::vector<Move>& moves, std::byte* out, Stores stores) 
   const std::span<const std::byte*> sources(on_heap.empty() ? on_stack : on_heap.data(), ranks);
   for (const Move& move : moves) {
     if (move.source >= 0) {
-      stream_copy(out + move.to, source(move.source) + move.from, move.bytes, stores);
+      stream_copy(out + move.to, source(move.source) + move.from, move.bytes, loop);
       continue;
     }
     for (size_t rank = 0; rank < ranks; ++rank) sources[rank] = source(static_cast<Rank>(rank)) + move.from;
-    stream_add(out + move.to, sources, move.bytes, stores);
+    stream_add(out + move.to, sources, move.bytes, loop);
   }
 }
 
 Status Limits::sample(const std::vector<Move>& moves, std::byte* out, int batch, int count, LimitSamples& samples) {
-  for (const Stores stores : kStores) {
-    run(moves, out, stores);
+  for (const Loop loop : kLoops) {
+    for (int i = 0; i < 2 * batch; ++i) run(moves, out, loop);  // caches take a while to settle
     for (int i = 0; i < count; ++i) {
       SHARDCOMM_TRY(comm_->barrier(StreamRef::caller()).status());
       const double begin = now_us();
-      for (int k = 0; k < batch; ++k) run(moves, out, stores);
-      (stores == Stores::kCached ? samples.cached : samples.streaming).push_back((now_us() - begin) / batch);
+      for (int k = 0; k < batch; ++k) run(moves, out, loop);
+      samples[static_cast<size_t>(loop)].push_back((now_us() - begin) / batch);
     }
   }
   return {};
@@ -150,9 +151,12 @@ std::optional<double> Limits::one_way_us() {
 }
 
 Result<double> best_us(Communicator& comm, const LimitSamples& samples) {
-  SHARDCOMM_TRY_ASSIGN(std::vector<double> cached, slowest_samples(comm, samples.cached));
-  SHARDCOMM_TRY_ASSIGN(std::vector<double> streaming, slowest_samples(comm, samples.streaming));
-  return std::min(statistics_of(std::move(cached)).median, statistics_of(std::move(streaming)).median);
+  double best = INFINITY;
+  for (const std::vector<double>& of_loop : samples) {
+    SHARDCOMM_TRY_ASSIGN(std::vector<double> slowest, slowest_samples(comm, of_loop));
+    best = std::min(best, statistics_of(std::move(slowest)).median);
+  }
+  return best;
 }
 
 Result<MachineLimits> machine_limits(Communicator& comm, const BenchSpec& spec, bool oversubscribed) {

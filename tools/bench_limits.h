@@ -12,8 +12,10 @@
 // and no operation is faster than one cache line's way between two ranks. The limit of a row is the longer of the two
 // times; "% limit" is that time divided by the median time of the collective. Shards are copied out of memory that all
 // ranks map where buffers are windows, and out of the rank's own where they are ordinary memory; into the collective's
-// own output. Loops store through the cache and past it, and the better median counts.
+// own output. Of several loops the one with the best median counts.
 #pragma once
+#include <array>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,10 +35,8 @@ struct Move {
 };
 std::vector<Move> moves_of(const BenchSpec& spec, const BenchLayout& layout, Rank rank, int ranks);
 
-// Samples of this rank in microseconds, by kind of store.
-struct LimitSamples {
-  std::vector<double> cached, streaming;
-};
+// Samples of this rank in microseconds, by loop.
+using LimitSamples = std::array<std::vector<double>, std::size(kLoops)>;
 
 class Limits {
  public:
@@ -46,8 +46,8 @@ class Limits {
   // Gives this rank's source, or all of them where they are not shared, something to read. Ranges are bytes.
   void prepare(const std::vector<Move>& moves, size_t own_at, size_t own_bytes);
   // This rank's part, once, into `out`.
-  void run(const std::vector<Move>& moves, std::byte* out, Stores stores) const;
-  // Collective: `count` samples of each kind of store, each of `batch` runs begun by all ranks together.
+  void run(const std::vector<Move>& moves, std::byte* out, Loop loop) const;
+  // Collective: `count` samples of each loop, each of `batch` runs begun by all ranks together.
   Status sample(const std::vector<Move>& moves, std::byte* out, int batch, int count, LimitSamples& samples);
   // The time between a store of rank 0 and its being seen by rank 1, or back: half of a round trip.
   // Ranks 0 and 1 together; nothing on the others, and where it cannot be measured.
@@ -68,7 +68,7 @@ class Limits {
   uint64_t round_ = 0;
 };
 
-// Collective: the median of the slowest rank's samples, with the better kind of store.
+// Collective: the median of the slowest rank's samples, with the best loop.
 Result<double> best_us(Communicator& comm, const LimitSamples& samples);
 
 // Out of cache, as GB/s (1e9 bytes) of one rank while all are at it; nothing where it was not measured.

@@ -19,6 +19,7 @@ namespace shardcomm::tools {
 namespace {
 
 constexpr size_t kPage = 4096;
+constexpr size_t kHugePage = size_t{2} << 20;
 constexpr std::byte kGuard{0x6B};
 constexpr std::byte kPoison{0xA5};
 
@@ -88,10 +89,16 @@ size_t Buffer::count_stray(size_t used_bytes) const {
 
 Result<Pages> Pages::map(int fd, size_t bytes, bool huge) {
   const int flags = fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-  void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
+  // Huge pages come only to mappings that begin on one: more is reserved, and the mapping put over the middle of it.
+  const size_t reserved = huge ? bytes + kHugePage : bytes;
+  void* const free = mmap(nullptr, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (free == MAP_FAILED) return Status::native(Origin::kErrno, errno, fmt::format("mmap {} bytes", reserved));
+  Pages pages(static_cast<std::byte*>(free), reserved);
+  if (huge) pages.data_ += -reinterpret_cast<uintptr_t>(free) % kHugePage;
+  void* const base = mmap(pages.data_, bytes, PROT_READ | PROT_WRITE, flags | MAP_FIXED, fd, 0);
   if (base == MAP_FAILED) return Status::native(Origin::kErrno, errno, fmt::format("mmap {} bytes", bytes));
   if (huge) (void)madvise(base, bytes, MADV_HUGEPAGE);
-  return Pages(static_cast<std::byte*>(base), bytes);
+  return pages;
 }
 
 Result<Pages> Pages::make(size_t bytes, bool huge) { return map(-1, bytes, huge); }
@@ -114,16 +121,18 @@ Result<Pages> Pages::make_shared(Communicator& comm, size_t bytes, bool huge) {
   return map(opened.get(), bytes, huge);
 }
 
-Pages::Pages(Pages&& other) noexcept : base_(std::exchange(other.base_, nullptr)), bytes_(other.bytes_) {}
+Pages::Pages(Pages&& other) noexcept
+    : reserved_(std::exchange(other.reserved_, nullptr)), data_(other.data_), bytes_(other.bytes_) {}
 
 Pages& Pages::operator=(Pages&& other) noexcept {
-  std::swap(base_, other.base_);
+  std::swap(reserved_, other.reserved_);
+  std::swap(data_, other.data_);
   std::swap(bytes_, other.bytes_);
   return *this;
 }
 
 Pages::~Pages() {
-  if (base_ != nullptr) munmap(base_, bytes_);
+  if (reserved_ != nullptr) munmap(reserved_, bytes_);
 }
 
 size_t available_memory_bytes() {

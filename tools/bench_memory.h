@@ -43,13 +43,14 @@ class Pages {
   Pages(Pages&& other) noexcept;
   Pages& operator=(Pages&& other) noexcept;
   ~Pages();
-  std::byte* data() const { return base_; }
+  std::byte* data() const { return data_; }
 
  private:
-  Pages(std::byte* base, size_t bytes) : base_(base), bytes_(bytes) {}
+  Pages(std::byte* reserved, size_t bytes) : reserved_(reserved), data_(reserved), bytes_(bytes) {}
   static Result<Pages> map(int fd, size_t bytes, bool huge);
 
-  std::byte* base_;
+  std::byte* reserved_;  // bytes_ of it
+  std::byte* data_;
   size_t bytes_;
 };
 

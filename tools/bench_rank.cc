@@ -11,6 +11,9 @@
 namespace shardcomm::tools {
 namespace {
 
+constexpr double kLimitSampleUs = 100;
+constexpr double kLongCallUs = 2000;
+
 Status barrier(Communicator& comm) { return comm.barrier(StreamRef::caller()).status(); }
 
 // The sizes asked for, without those that come to the same number of elements.
@@ -154,6 +157,7 @@ class Bench {
     row.samples = spec_.iterations > 0 ? spec_.iterations : samples_for(call_us, row.batch);
     const std::vector<Move> moves = moves_of(spec_, layout, comm_.rank(), comm_.size());
     SHARDCOMM_TRY_ASSIGN(const int limit_batch, prepare_limit(layout, moves));
+    const int limit_samples = call_us > kLongCallUs ? 1 : limit_batch == 1 ? 3 : 15;  // of each block and loop
     const int blocks = std::min(kBlocks, row.samples);
     std::vector<double> calls, one_way;
     LimitSamples limit;
@@ -161,7 +165,7 @@ class Bench {
       const int end = row.samples * (block + 1) / blocks;
       SHARDCOMM_TRY(time_block(call, row.batch, end - static_cast<int>(calls.size()), calls));
       if (!limits_) continue;
-      SHARDCOMM_TRY(limits_->sample(moves, out(), limit_batch, 2, limit));
+      SHARDCOMM_TRY(limits_->sample(moves, out(), limit_batch, limit_samples, limit));
       SHARDCOMM_TRY(barrier(comm_));
       if (const std::optional<double> us = limits_->one_way_us()) one_way.push_back(*us);
     }
@@ -191,11 +195,12 @@ class Bench {
     if (!limits_) return 1;
     const Extent own = input_of(layout, width());
     limits_->prepare(moves, own.at, own.bytes);
-    limits_->run(moves, out(), Stores::kCached);
+    limits_->run(moves, out(), Loop::kPlain);
     const double begin = now_us();
-    limits_->run(moves, out(), Stores::kCached);
+    limits_->run(moves, out(), Loop::kPlain);
     SHARDCOMM_TRY_ASSIGN(const double us, most_of_ranks(comm_, now_us() - begin));
-    return batch_for(us);
+    // Longer samples than those of calls: what they measure has no peers to wait for, only caches.
+    return static_cast<int>(std::clamp(kLimitSampleUs / us, 1.0, kMostBatch));
   }
 
   Status compare(const LimitSamples& samples, const std::vector<double>& one_way, BenchRow& row) {

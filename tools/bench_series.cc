@@ -29,9 +29,10 @@ PlotPoint point_of(const Json& row) {
   return point;
 }
 
-// "reduce_scatter sum bf16, 2 ranks as processes, window, in place"
+// "reduce_scatter sum bf16, 2 ranks as processes, window, in place"; a peer's begins with its name.
 std::string description_of(const Json& all) {
-  std::string text = all.at("collective").get<std::string>();
+  const std::string program = all.value("program", "shardcomm");
+  std::string text = (program == "shardcomm" ? "" : program + ", ") + all.at("collective").get<std::string>();
   if (!all.at("results").empty()) {
     const Json& row = all.at("results").front();
     const auto op = row.value("op", "none");

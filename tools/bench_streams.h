@@ -6,15 +6,16 @@
 
 namespace shardcomm::tools {
 
-// Two ways to store: through the cache, or past it, which saves reading what is overwritten and leaves the cache to
-// others. Which one is faster depends on the size; a limit is the better of both.
-enum class Stores { kCached, kStreaming };
-constexpr Stores kStores[] = {Stores::kCached, Stores::kStreaming};
+// Which loop is fastest depends on the size and the processor; a limit is the best of all. kPlain: what the C library
+// or the compiler has. kAhead: fetches what it will read soon. kStreaming: stores past the cache, which saves reading
+// what is overwritten and leaves the cache to others. All are kPlain where the processor has nothing better.
+enum class Loop { kPlain, kAhead, kStreaming };
+constexpr Loop kLoops[] = {Loop::kPlain, Loop::kAhead, Loop::kStreaming};
 
-// Neither may overlap. kStreaming is kCached where the processor has no such stores.
-void stream_copy(std::byte* to, const std::byte* from, size_t bytes, Stores stores);
+// They may not overlap.
+void stream_copy(std::byte* to, const std::byte* from, size_t bytes, Loop loop);
 
 // to[i] = sum of the sources' [i], f32 in their order, over bytes / 4 elements; `to` may be one of the sources.
-void stream_add(std::byte* to, std::span<const std::byte* const> sources, size_t bytes, Stores stores);
+void stream_add(std::byte* to, std::span<const std::byte* const> sources, size_t bytes, Loop loop);
 
 }  // namespace shardcomm::tools

@@ -5,9 +5,9 @@
 
 namespace shardcomm::tools {
 
-void stream_copy(std::byte* to, const std::byte* from, size_t bytes, Stores) { std::memcpy(to, from, bytes); }
+void stream_copy(std::byte* to, const std::byte* from, size_t bytes, Loop) { std::memcpy(to, from, bytes); }
 
-void stream_add(std::byte* to, std::span<const std::byte* const> sources, size_t bytes, Stores) {
+void stream_add(std::byte* to, std::span<const std::byte* const> sources, size_t bytes, Loop) {
   constexpr size_t kBlock = 64;  // elements summed in registers
   for (size_t at = 0; at < bytes; at += kBlock * sizeof(float)) {
     const size_t part = bytes - at < kBlock * sizeof(float) ? bytes - at : kBlock * sizeof(float);
