@@ -41,20 +41,17 @@ Status unreadable(Rank peer) {
 
 Status copy_from(Execution& execution, const Step& step, Rank source) {
   Fabric& fabric = execution.fabric;
-  std::span<const SourceEntry> entries;
-  if (source != fabric.rank()) entries = entries_of(fabric, source);
+  const bool own = source == fabric.rank();
+  const auto entries = own ? std::span<const SourceEntry>() : entries_of(fabric, source);
   for (size_t i = 0; i < step.items.size(); ++i) {
     const Item& item = step.items[i];
     const Transfer transfer = step.geometry.transfer(item, source, fabric.rank());
-    std::byte* target = step.geometry.target(item, source);
     if (transfer.bytes == 0) continue;
-    if (source == fabric.rank()) {
-      const std::byte* own = item.in + transfer.offset_bytes;
-      if (own != target)
-        SHARDCOMM_TRY(kernels::launch(kernels::CopyLaunch{target, own, transfer.bytes}, StreamRef::caller()));
-    } else if (const std::byte* mapped = execution.sources.map(source, entries[i]); mapped != nullptr) {
-      SHARDCOMM_TRY(kernels::launch(kernels::CopyLaunch{target, mapped + transfer.offset_bytes, transfer.bytes},
-                                    StreamRef::caller()));
+    std::byte* target = step.geometry.target(item, source);
+    const std::byte* base = own ? item.in : execution.sources.map(source, entries[i]);
+    if (base != nullptr) {
+      const kernels::CopyLaunch copy{target, base + transfer.offset_bytes, transfer.bytes};
+      SHARDCOMM_TRY(kernels::launch(copy, StreamRef::caller()));  // nothing to do where they are the same place
     } else if (fabric.attach()) {
       SHARDCOMM_TRY(fabric.read(source, target, entries[i].address + transfer.offset_bytes, transfer.bytes));
     } else {

@@ -4,12 +4,28 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include <algorithm>
+#include <array>
+
 #include "kernels/kernels.h"
 
 namespace shardcomm {
 namespace {
 
-uint64_t mix(uint64_t hash, uint64_t value) noexcept { return XXH3_64bits_withSeed(&value, sizeof value, hash); }
+// Of every item's count, dtype and op, in pieces that fit the stack.
+uint64_t hash_items(std::span<const Item> items) noexcept {
+  std::array<uint64_t, 64> words;
+  uint64_t hash = 0;
+  while (!items.empty()) {
+    const size_t count = std::min(items.size(), words.size());
+    for (size_t i = 0; i < count; ++i) {
+      words[i] = items[i].count << 16 | static_cast<uint64_t>(items[i].dtype) << 8 | static_cast<uint64_t>(items[i].op);
+    }
+    hash = XXH3_64bits_withSeed(words.data(), count * sizeof(uint64_t), hash);
+    items = items.subspan(count);
+  }
+  return hash;
+}
 
 }  // namespace
 
@@ -25,10 +41,7 @@ Signature signature_of(const Operation& operation, uint8_t phase) noexcept {
       operation.collective == Collective::kAllGatherMany || operation.collective == Collective::kReduceScatterMany;
   if (many) {
     signature.root = static_cast<int32_t>(operation.items.size());
-    for (const Item& item : operation.items) {
-      signature.detail = mix(
-          signature.detail, item.count << 16 | static_cast<uint64_t>(item.dtype) << 8 | static_cast<uint64_t>(item.op));
-    }
+    signature.detail = hash_items(operation.items);
   }
   if (!operation.counts.empty()) {
     for (const size_t count : operation.counts) signature.count += count;
@@ -56,13 +69,16 @@ Status reduce_run(const Item& item, size_t offset_bytes, size_t bytes, std::span
 }
 
 void count_traffic(Execution& execution, const Step& step) noexcept {
+  const Geometry& geometry = step.geometry;
   const Rank me = execution.fabric.rank();
-  for (Rank peer = 0; peer < execution.fabric.size(); ++peer) {
-    if (peer == me) continue;
-    for (const Item& item : step.items) {
-      if (step.geometry.reads_from(me)) execution.traffic.bytes_sent += step.geometry.transfer(item, me, peer).bytes;
-      if (step.geometry.reads_from(peer))
-        execution.traffic.bytes_received += step.geometry.transfer(item, peer, me).bytes;
+  const auto peers = static_cast<uint64_t>(execution.fabric.size() - 1);
+  TrafficCounters& traffic = execution.traffic;
+  for (const Item& item : step.items) {
+    if (geometry.same_for_all()) traffic.bytes_sent += peers * geometry.in_bytes(item, me);
+    for (Rank peer = 0; peer < execution.fabric.size(); ++peer) {
+      if (peer == me) continue;
+      if (!geometry.same_for_all()) traffic.bytes_sent += geometry.transfer(item, me, peer).bytes;
+      if (geometry.reads_from(peer)) traffic.bytes_received += geometry.transfer(item, peer, me).bytes;
     }
   }
 }

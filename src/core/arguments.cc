@@ -45,7 +45,7 @@ Status check_op(DType dtype, ReduceOp op) {
 Status check_pointer(const void* pointer, size_t bytes, DType dtype, std::string_view what) {
   if (bytes == 0) return {};
   if (pointer == nullptr) return invalid(fmt::format("{} is null", what));
-  if (reinterpret_cast<uintptr_t>(pointer) % size_of(dtype) != 0) {
+  if ((reinterpret_cast<uintptr_t>(pointer) & (size_of(dtype) - 1)) != 0) {  // a power of two
     return invalid(fmt::format("{} is not aligned to its {} elements", what, name(dtype)));
   }
   return {};

@@ -55,7 +55,8 @@ Result<std::unique_ptr<Fabric>> Fabric::connect(Offer& offer, std::span<const Ca
                                 block->layout, block->rank, block->size, offer.rank, kControlLayout, r, offer.size));
     }
     fabric->blocks_.push_back(block);
-    fabric->all_same_process_ = fabric->all_same_process_ && offer.transport->same_process(r);
+    fabric->same_process_.push_back(offer.transport->same_process(r) ? 1 : 0);
+    fabric->all_same_process_ = fabric->all_same_process_ && fabric->same_process_.back() != 0;
   }
   fabric->transport_ = std::move(offer.transport);
   fabric->control_ = std::move(offer.control);

@@ -15,9 +15,9 @@
 #include <string>
 #include <vector>
 
+#include "base/birthplace.h"
 #include "base/processor.h"
 #include "base/time_limit.h"
-#include "base/birthplace.h"
 #include "transport/control_block.h"
 #include "transport/transport.h"
 
@@ -42,6 +42,10 @@ struct MappedWindow {
   bool holds(const std::byte* begin, size_t count) const noexcept {
     return begin >= base && begin + count <= base + bytes;
   }
+  const std::byte* at(Rank peer, uint64_t address) const noexcept {
+    const auto p = static_cast<size_t>(peer);
+    return mapping.by_rank[p] + (address - raw_base_by_rank[p]);
+  }
 };
 
 // What one operation is, for messages to people.
@@ -57,10 +61,21 @@ class Fabric;
 class SourceLookup {
  public:
   explicit SourceLookup(const Fabric& fabric) noexcept : fabric_(fabric) {}
-  SourceEntry describe(const void* address, size_t bytes) noexcept;
-  const std::byte* map(Rank peer, const SourceEntry& entry) noexcept;  // null: not mapped here
+
+  SourceEntry describe(const void* address, size_t bytes) noexcept {
+    if (last_ != nullptr && last_->holds(static_cast<const std::byte*>(address), bytes)) {
+      return {reinterpret_cast<uint64_t>(address), last_->id, 0};
+    }
+    return search(address, bytes);
+  }
+  // Null: not mapped here.
+  const std::byte* map(Rank peer, const SourceEntry& entry) noexcept {
+    return last_ != nullptr && last_->id == entry.window ? last_->at(peer, entry.address) : search(peer, entry);
+  }
 
  private:
+  SourceEntry search(const void* address, size_t bytes) noexcept;
+  const std::byte* search(Rank peer, const SourceEntry& entry) noexcept;
   const Fabric& fabric_;
   const MappedWindow* last_ = nullptr;  // stays while operations use it, by the rule of window.h
 };
@@ -161,6 +176,7 @@ class Fabric {
   int size_ = 1;
   bool attach_ = false;
   bool all_same_process_ = false;
+  std::vector<uint8_t> same_process_;  // by rank
   bool oversubscribed_ = false;
   std::chrono::nanoseconds spin_{};
   size_t slot_bytes_ = 0;

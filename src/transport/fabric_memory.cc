@@ -5,36 +5,32 @@
 
 namespace shardcomm {
 
-SourceEntry SourceLookup::describe(const void* address, size_t bytes) noexcept {
+// Threads of one process read each other's memory by its addresses; no window of theirs is ever remembered.
+SourceEntry SourceLookup::search(const void* address, size_t bytes) noexcept {
   SourceEntry entry{reinterpret_cast<uint64_t>(address), kNoWindow, 0};
   if (fabric_.all_same_process_) return entry;
   const auto* begin = static_cast<const std::byte*>(address);
-  if (last_ == nullptr || !last_->holds(begin, bytes)) {
-    std::lock_guard lock(fabric_.windows_mutex_);
-    const auto found = std::find_if(fabric_.windows_.begin(), fabric_.windows_.end(),
-                                    [&](const auto& window) { return window->holds(begin, bytes); });
-    if (found == fabric_.windows_.end()) {
-      entry.staged = fabric_.attach_ ? 0 : 1;
-      return entry;
-    }
-    last_ = found->get();
+  std::lock_guard lock(fabric_.windows_mutex_);
+  const auto found = std::find_if(fabric_.windows_.begin(), fabric_.windows_.end(),
+                                  [&](const auto& window) { return window->holds(begin, bytes); });
+  if (found == fabric_.windows_.end()) {
+    entry.staged = fabric_.attach_ ? 0 : 1;
+    return entry;
   }
+  last_ = found->get();
   entry.window = last_->id;
   return entry;
 }
 
-const std::byte* SourceLookup::map(Rank peer, const SourceEntry& entry) noexcept {
-  if (fabric_.transport_->same_process(peer)) return reinterpret_cast<const std::byte*>(entry.address);
+const std::byte* SourceLookup::search(Rank peer, const SourceEntry& entry) noexcept {
+  if (fabric_.same_process_[static_cast<size_t>(peer)] != 0) return reinterpret_cast<const std::byte*>(entry.address);
   if (entry.window == kNoWindow) return nullptr;
-  if (last_ == nullptr || last_->id != entry.window) {
-    std::lock_guard lock(fabric_.windows_mutex_);
-    const auto found = std::find_if(fabric_.windows_.begin(), fabric_.windows_.end(),
-                                    [&](const auto& window) { return window->id == entry.window; });
-    if (found == fabric_.windows_.end()) return nullptr;
-    last_ = found->get();
-  }
-  const auto p = static_cast<size_t>(peer);
-  return last_->mapping.by_rank[p] + (entry.address - last_->raw_base_by_rank[p]);
+  std::lock_guard lock(fabric_.windows_mutex_);
+  const auto found = std::find_if(fabric_.windows_.begin(), fabric_.windows_.end(),
+                                  [&](const auto& window) { return window->id == entry.window; });
+  if (found == fabric_.windows_.end()) return nullptr;
+  last_ = found->get();
+  return last_->at(peer, entry.address);
 }
 
 Status Fabric::read(Rank peer, void* target, uint64_t address, size_t bytes) {
