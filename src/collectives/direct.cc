@@ -123,7 +123,7 @@ Status reduce(Execution& execution, const Step& step) {
         if (found.base[r] != nullptr) continue;
         SHARDCOMM_TRY(fabric.read(static_cast<Rank>(r), scratch.data() + r * piece, found.address[r] + offset, run));
       }
-      SHARDCOMM_TRY(reduce_run(item, offset, run, sources));
+      SHARDCOMM_TRY(reduce_run(item, offset, run, sources, bytes));
     }
   }
   return {};

@@ -157,7 +157,7 @@ class StagedRun {
       for (Rank r = 0; r < fabric_.size(); ++r) {
         SHARDCOMM_TRY_ASSIGN(sources[static_cast<size_t>(r)], source_of(r, run));
       }
-      SHARDCOMM_TRY(reduce_run(item, run.offset_bytes, run.bytes, sources));
+      SHARDCOMM_TRY(reduce_run(item, run.offset_bytes, run.bytes, sources, run.bytes));
     }
     return {};
   }

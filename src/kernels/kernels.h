@@ -31,6 +31,7 @@ struct ReduceLaunch {
   size_t count;  // elements
   DType dtype;
   ReduceOp op;
+  size_t whole_count = 0;  // of the reduction that this is a piece of: what the caches will have to hold
 };
 
 Status launch(const CopyLaunch& args, StreamRef stream);
