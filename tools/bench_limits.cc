@@ -120,7 +120,8 @@ Status Limits::sample(const std::vector<Move>& moves, std::byte* out, int batch,
   for (const Loop loop : kLoops) {
     for (int i = 0; i < 2 * batch; ++i) run(moves, out, loop);  // caches take a while to settle
     for (int i = 0; i < count; ++i) {
-      SHARDCOMM_TRY(comm_->barrier(StreamRef::caller()).status());
+      // Long runs begin together each time; of short ones, some at either end may be alone.
+      if (batch == 1 || i == 0) SHARDCOMM_TRY(comm_->barrier(StreamRef::caller()).status());
       const double begin = now_us();
       for (int k = 0; k < batch; ++k) run(moves, out, loop);
       samples[static_cast<size_t>(loop)].push_back((now_us() - begin) / batch);

@@ -47,7 +47,7 @@ class Limits {
   void prepare(const std::vector<Move>& moves, size_t own_at, size_t own_bytes);
   // This rank's part, once, into `out`.
   void run(const std::vector<Move>& moves, std::byte* out, Loop loop) const;
-  // Collective: `count` samples of each loop, each of `batch` runs begun by all ranks together.
+  // Collective: `count` samples of each loop, each of `batch` runs, begun by all ranks together.
   Status sample(const std::vector<Move>& moves, std::byte* out, int batch, int count, LimitSamples& samples);
   // The time between a store of rank 0 and its being seen by rank 1, or back: half of a round trip.
   // Ranks 0 and 1 together; nothing on the others, and where it cannot be measured.

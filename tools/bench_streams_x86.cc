@@ -27,9 +27,10 @@ SHARDCOMM_AVX2 __m256i load(const std::byte* from) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
 }
 
-template <_mm_hint kHint>
+// kLocality as of __builtin_prefetch: 3 into all caches, 0 into the nearest alone.
+template <int kLocality>
 void fetch(const std::byte* at) {
-  for (size_t line = 0; line < kStep; line += 64) _mm_prefetch(reinterpret_cast<const char*>(at + line), kHint);
+  for (size_t line = 0; line < kStep; line += 64) __builtin_prefetch(at + line, 0, kLocality);
 }
 
 template <bool kPastCache>
@@ -38,7 +39,7 @@ SHARDCOMM_AVX2 void copy_steps(std::byte* to, const std::byte* from, size_t byte
   std::memcpy(to, from, head);
   size_t at = head;
   for (; at + kStep <= bytes; at += kStep) {
-    fetch<kPastCache ? _MM_HINT_NTA : _MM_HINT_T0>(from + at + kFetchAhead);
+    fetch<kPastCache ? 0 : 3>(from + at + kFetchAhead);
     __m256i values[kVectors];
     for (size_t i = 0; i < kVectors; ++i) values[i] = load(from + at + i * kVector);
     for (size_t i = 0; i < kVectors; ++i) {
@@ -61,7 +62,7 @@ SHARDCOMM_AVX2 size_t add_steps(std::byte* to, std::span<const std::byte* const>
   size_t at = 0;
   for (; at + kStep <= bytes; at += kStep) {
     if constexpr (kLoop != Loop::kPlain) {
-      for (const std::byte* source : sources) fetch<_MM_HINT_T0>(source + at + kFetchAhead);
+      for (const std::byte* source : sources) fetch<3>(source + at + kFetchAhead);
     }
     __m256 sums[kVectors];
     for (size_t i = 0; i < kVectors; ++i) sums[i] = _mm256_castsi256_ps(load(first + at + i * kVector));
