@@ -38,7 +38,8 @@ struct Execution {
   const Operation& operation;
   TimeLimit& limit;
   TrafficCounters& traffic;
-  size_t chunk_bytes;  // of pieces read by cross-memory attach
+  size_t chunk_bytes;      // of pieces read by cross-memory attach
+  size_t footprint_bytes;  // of the operation, on all ranks together
   SourceLookup sources{fabric};
 };
 

@@ -50,7 +50,7 @@ Status copy_from(Execution& execution, const Step& step, Rank source) {
     std::byte* target = step.geometry.target(item, source);
     const std::byte* base = own ? item.in : execution.sources.map(source, entries[i]);
     if (base != nullptr) {
-      const kernels::CopyLaunch copy{target, base + transfer.offset_bytes, transfer.bytes};
+      const kernels::CopyLaunch copy{target, base + transfer.offset_bytes, transfer.bytes, execution.footprint_bytes};
       SHARDCOMM_TRY(kernels::launch(copy, StreamRef::caller()));  // nothing to do where they are the same place
     } else if (fabric.attach()) {
       SHARDCOMM_TRY(fabric.read(source, target, entries[i].address + transfer.offset_bytes, transfer.bytes));
@@ -123,7 +123,7 @@ Status reduce(Execution& execution, const Step& step) {
         if (found.base[r] != nullptr) continue;
         SHARDCOMM_TRY(fabric.read(static_cast<Rank>(r), scratch.data() + r * piece, found.address[r] + offset, run));
       }
-      SHARDCOMM_TRY(reduce_run(item, offset, run, sources, bytes));
+      SHARDCOMM_TRY(reduce_run(execution, item, offset, run, sources));
     }
   }
   return {};

@@ -62,11 +62,10 @@ bool is_staged(std::span<const SourceEntry> entries) noexcept {
   return !entries.empty() && entries.front().staged != 0;
 }
 
-Status reduce_run(const Item& item, size_t offset_bytes, size_t bytes, std::span<const void* const> sources,
-                  size_t whole_bytes) {
-  const size_t element = size_of(item.dtype);
-  return kernels::launch(kernels::ReduceLaunch{item.out + offset_bytes, sources, bytes / element, item.dtype, item.op,
-                                               whole_bytes / element},
+Status reduce_run(const Execution& execution, const Item& item, size_t offset_bytes, size_t bytes,
+                  std::span<const void* const> sources) {
+  return kernels::launch(kernels::ReduceLaunch{item.out + offset_bytes, sources, bytes / size_of(item.dtype),
+                                               item.dtype, item.op, execution.footprint_bytes},
                          StreamRef::caller());
 }
 

@@ -38,9 +38,8 @@ Status run_staged(Execution& execution, const Step& step, bool own_staged);
 Status copy_from(Execution& execution, const Step& step, Rank source);
 // Combines bytes [offset, offset + bytes) of this rank's share of `item`; sources[r] are addresses of that run, by
 // rank.
-// `whole_bytes`: of the share.
-Status reduce_run(const Item& item, size_t offset_bytes, size_t bytes, std::span<const void* const> sources,
-                  size_t whole_bytes);
+Status reduce_run(const Execution& execution, const Item& item, size_t offset_bytes, size_t bytes,
+                  std::span<const void* const> sources);
 void count_traffic(Execution& execution, const Step& step) noexcept;
 
 }  // namespace shardcomm

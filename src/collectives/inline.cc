@@ -25,7 +25,7 @@ Status combine(Execution& execution, const Step& step) {
       const std::byte* in = source == fabric.rank() ? item.in : fabric.payload_of(source).data() + position;
       sources[r] = in + transfer.offset_bytes;
     }
-    SHARDCOMM_TRY(reduce_run(item, 0, transfer.bytes, sources, transfer.bytes));
+    SHARDCOMM_TRY(reduce_run(execution, item, 0, transfer.bytes, sources));
     position += align_item(step.geometry.in_bytes(item, fabric.rank()));
   }
   return {};

@@ -41,11 +41,7 @@ uint64_t chunks_of(const Step& step, Rank source, size_t part) {
 class StagedRun {
  public:
   StagedRun(Execution& execution, const Step& step, bool own_staged)
-      : fabric_(execution.fabric),
-        sources_(execution.sources),
-        limit_(execution.limit),
-        step_(step),
-        part_(part_bytes(fabric_, step.geometry)) {
+      : execution_(execution), fabric_(execution.fabric), step_(step), part_(part_bytes(fabric_, step.geometry)) {
     const Rank me = fabric_.rank();
     for (Rank r = 0; r < fabric_.size(); ++r) {
       const bool staged = r == me ? own_staged : is_staged(entries_of(fabric_, r));
@@ -57,12 +53,12 @@ class StagedRun {
     }
   }
 
-  Status run(Execution& execution) {
+  Status run() {
     const uint64_t own = chunks_[static_cast<size_t>(fabric_.rank())];
     if (step_.geometry.reduces()) {
       SHARDCOMM_TRY(run_reduce(own));
     } else {
-      SHARDCOMM_TRY(run_gather(execution, own));
+      SHARDCOMM_TRY(run_gather(own));
     }
     fabric_.stage_finish(own);
     return {};
@@ -71,7 +67,7 @@ class StagedRun {
  private:
   // This rank's chunk, for whoever reads it.
   Status stage(uint64_t chunk) {
-    SHARDCOMM_TRY_ASSIGN(std::byte * slot, fabric_.stage_slot(chunk, limit_));
+    SHARDCOMM_TRY_ASSIGN(std::byte * slot, fabric_.stage_slot(chunk, execution_.limit));
     const Rank me = fabric_.rank();
     if (step_.geometry.same_for_all()) {
       fill(slot, out_[static_cast<size_t>(me)], me);
@@ -97,7 +93,7 @@ class StagedRun {
     return step_.geometry.same_for_all() ? slot : slot + static_cast<size_t>(fabric_.rank()) * part_;
   }
 
-  Status run_gather(Execution& execution, uint64_t own) {
+  Status run_gather(uint64_t own) {
     const Rank me = fabric_.rank();
     for (uint64_t chunk = 0; chunk < most_chunks_; ++chunk) {
       if (chunk < own) SHARDCOMM_TRY(stage(chunk));
@@ -105,7 +101,7 @@ class StagedRun {
         const Rank source = (me + distance) % fabric_.size();
         const auto s = static_cast<size_t>(source);
         if (!staged_[s] || chunk >= chunks_[s]) continue;
-        SHARDCOMM_TRY_ASSIGN(const std::byte* slot, fabric_.staged(source, chunk, limit_));
+        SHARDCOMM_TRY_ASSIGN(const std::byte* slot, fabric_.staged(source, chunk, execution_.limit));
         if (in_[s].next_chunk(part_)) {
           for (TransferCursor::Run run; in_[s].next_run(run);) {
             std::memcpy(step_.geometry.target(step_.items[run.item], source) + run.offset_bytes,
@@ -117,7 +113,7 @@ class StagedRun {
     }
     for (Rank source = 0; source < fabric_.size(); ++source) {
       if (step_.geometry.reads_from(source) && (source == me || !staged_[static_cast<size_t>(source)])) {
-        SHARDCOMM_TRY(copy_from(execution, step_, source));
+        SHARDCOMM_TRY(copy_from(execution_, step_, source));
       }
     }
     return {};
@@ -143,7 +139,7 @@ class StagedRun {
     for (Rank r = 0; r < fabric_.size(); ++r) {
       const auto k = static_cast<size_t>(r);
       if (r == fabric_.rank() || !staged_[k] || chunk >= chunks_[k]) continue;
-      SHARDCOMM_TRY_ASSIGN(slots_[k], fabric_.staged(r, chunk, limit_));
+      SHARDCOMM_TRY_ASSIGN(slots_[k], fabric_.staged(r, chunk, execution_.limit));
     }
     return {};
   }
@@ -157,7 +153,7 @@ class StagedRun {
       for (Rank r = 0; r < fabric_.size(); ++r) {
         SHARDCOMM_TRY_ASSIGN(sources[static_cast<size_t>(r)], source_of(r, run));
       }
-      SHARDCOMM_TRY(reduce_run(item, run.offset_bytes, run.bytes, sources, run.bytes));
+      SHARDCOMM_TRY(reduce_run(execution_, item, run.offset_bytes, run.bytes, sources));
     }
     return {};
   }
@@ -169,16 +165,15 @@ class StagedRun {
     if (r == fabric_.rank()) return static_cast<const void*>(item.in + offset);
     if (staged_[k]) return static_cast<const void*>(own_part(slots_[k]) + run.position_bytes);
     const SourceEntry& entry = entries_of(fabric_, r)[run.item];
-    if (const std::byte* mapped = sources_.map(r, entry); mapped != nullptr)
+    if (const std::byte* mapped = execution_.sources.map(r, entry); mapped != nullptr)
       return static_cast<const void*>(mapped + offset);
     std::byte* piece = scratch_.data() + k * part_;
     SHARDCOMM_TRY(fabric_.read(r, piece, entry.address + offset, run.bytes));
     return static_cast<const void*>(piece);
   }
 
+  Execution& execution_;
   Fabric& fabric_;
-  SourceLookup& sources_;
-  TimeLimit& limit_;
   const Step& step_;
   size_t part_;
   uint64_t most_chunks_ = 0;
@@ -192,7 +187,7 @@ class StagedRun {
 }  // namespace
 
 Status run_staged(Execution& execution, const Step& step, bool own_staged) {
-  return StagedRun(execution, step, own_staged).run(execution);
+  return StagedRun(execution, step, own_staged).run();
 }
 
 }  // namespace shardcomm

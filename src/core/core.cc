@@ -116,10 +116,11 @@ void Core::count(const TrafficCounters& operation) noexcept {
 
 Status Core::run(Operation& operation, uint64_t now) {
   return in_turn(operation.epoch, name(operation.collective), now, [&](TimeLimit& limit, TrafficCounters& traffic) {
-    Execution execution{*fabric, operation, limit, traffic, attach_chunk_bytes_};
-    return chooser
-        .choose(workload_of(operation, self.size, operation.mosaic ? SourceKind::kMosaic : SourceKind::kMapped))
-        .run(execution);
+    const Workload workload =
+        workload_of(operation, self.size, operation.mosaic ? SourceKind::kMosaic : SourceKind::kMapped);
+    const size_t footprint_bytes = workload.whole_bytes * static_cast<size_t>(self.size);
+    Execution execution{*fabric, operation, limit, traffic, attach_chunk_bytes_, footprint_bytes};
+    return chooser.choose(workload).run(execution);
   });
 }
 

@@ -11,7 +11,8 @@ Status launch(const CopyLaunch& args, StreamRef stream) {
     return Status(Code::kUnsupported, "copy: this build has no kernels for CUDA streams");
   }
   if (args.bytes == 0 || args.target == args.source) return {};
-  if (exceeds_caches(2 * args.bytes)) {
+  const size_t footprint_bytes = args.footprint_bytes != 0 ? args.footprint_bytes : 2 * (2 * args.bytes);
+  if (exceeds_caches(footprint_bytes)) {
     host_path().copy_large(static_cast<std::byte*>(args.target), static_cast<const std::byte*>(args.source),
                            args.bytes);
   } else {

@@ -11,11 +11,15 @@
 
 namespace shardcomm::kernels {
 
+// `footprint_bytes` of a launch: what all ranks of the node touch together while it runs, from which it follows whether
+// the caches hold it. 0: twice what the launch itself touches.
+
 // target[0, bytes) = source[0, bytes). No overlap, but target == source is allowed and does nothing.
 struct CopyLaunch {
   void* target;
   const void* source;
   size_t bytes;
+  size_t footprint_bytes = 0;
 };
 
 // target[i] = round(scale_down(op over k of sources[k][i])), k = 0, 1, …: the order of `sources` is the order of the
@@ -31,7 +35,7 @@ struct ReduceLaunch {
   size_t count;  // elements
   DType dtype;
   ReduceOp op;
-  size_t whole_count = 0;  // of the reduction that this is a piece of: what the caches will have to hold
+  size_t footprint_bytes = 0;
 };
 
 Status launch(const CopyLaunch& args, StreamRef stream);

@@ -21,8 +21,8 @@ Status launch(const ReduceLaunch& args, StreamRef stream) {
   if (args.sources.size() == 1) return launch(CopyLaunch{args.target, args.sources[0], bytes}, stream);
 
   const bool in_place = std::find(args.sources.begin(), args.sources.end(), args.target) != args.sources.end();
-  const size_t whole_bytes = std::max(args.count, args.whole_count) * size_of(args.dtype);
-  const bool large = exceeds_caches(whole_bytes * (args.sources.size() + 1));
+  const size_t touched_bytes = bytes * (args.sources.size() + 1);
+  const bool large = exceeds_caches(args.footprint_bytes != 0 ? args.footprint_bytes : 2 * touched_bytes);
   const HostReduce reduce{.target = static_cast<std::byte*>(args.target),
                           .sources = args.sources.data(),
                           .source_count = args.sources.size(),
