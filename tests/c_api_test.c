@@ -193,6 +193,25 @@ static void test_windows(test_rank* rank, shardcomm_comm* comm) {
   free(memory);
 }
 
+static void test_mosaics(test_rank* rank, shardcomm_comm* comm) {
+  const size_t bytes = 2 * shardcomm_mosaic_granularity_bytes();
+  shardcomm_mosaic* mosaic = NULL;
+  CHECK_CODE(rank, shardcomm_mosaic_allocate(comm, bytes + 1, "odd", &mosaic), SHARDCOMM_INVALID_ARGUMENT);
+  CHECK(rank, mosaic == NULL);
+  CHECK_OK(rank, shardcomm_mosaic_allocate(comm, bytes, "c mosaic", &mosaic));
+  memset(shardcomm_mosaic_shard(mosaic), rank->rank + 1, bytes);
+  CHECK_OK(rank, shardcomm_all_gather_mosaic(comm, mosaic, kHere, NULL));
+  const unsigned char* all = shardcomm_mosaic_all(mosaic);
+  for (size_t r = 0; r < (size_t)rank->size; ++r) {
+    CHECK(rank, all[r * bytes] == r + 1 && all[(r + 1) * bytes - 1] == r + 1);
+  }
+  CHECK_OK(rank, shardcomm_barrier(comm, kHere, NULL)); /* all have read */
+  CHECK_CODE(rank, shardcomm_all_gather_mosaic(comm, NULL, kHere, NULL), SHARDCOMM_INVALID_ARGUMENT);
+  CHECK(rank, shardcomm_mosaic_shard(NULL) == NULL && shardcomm_mosaic_all(NULL) == NULL);
+  shardcomm_mosaic_destroy(mosaic);
+  shardcomm_mosaic_destroy(NULL);
+}
+
 static void test_split(test_rank* rank, shardcomm_comm* comm) {
   shardcomm_comm* child = NULL;
   shardcomm_comm* none = comm;
@@ -264,6 +283,7 @@ static void be_rank(test_rank* rank) {
   test_many(rank, comm);
   test_streams_and_work(rank, comm);
   test_windows(rank, comm);
+  test_mosaics(rank, comm);
   test_split(rank, comm);
   test_refused_calls(rank, comm);
   test_collectives(rank, comm); /* still in order */
