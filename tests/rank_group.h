@@ -29,8 +29,16 @@ enum class Meeting : uint8_t { kTcp, kFile };  // of processes
 std::vector<RankMode> rank_modes();
 std::string_view name(RankMode mode) noexcept;  // "threads", "processes"
 
+// How much longer than usual everything may take in this build.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+inline constexpr int kPatience = 8;
+#else
+inline constexpr int kPatience = 1;
+#endif
+
 struct RankRun {
-  std::chrono::milliseconds deadline{60'000};  // then ranks that still run write their stacks to stderr and are killed
+  // Then ranks that still run write their stacks to stderr and are killed.
+  std::chrono::milliseconds deadline{60'000 * kPatience};
   std::vector<Rank> doomed = {};  // processes that may be killed, stop or exit badly without failing the test
   Meeting meeting = Meeting::kTcp;
 };
