@@ -41,7 +41,9 @@ SHARDCOMM_AVX2 void copy_steps(std::byte* to, const std::byte* from, size_t byte
   for (; at + kStep <= bytes; at += kStep) {
     fetch<kPastCache ? 0 : 3>(from + at + kFetchAhead);
     __m256i values[kVectors];
+#pragma GCC unroll 8
     for (size_t i = 0; i < kVectors; ++i) values[i] = load(from + at + i * kVector);
+#pragma GCC unroll 8
     for (size_t i = 0; i < kVectors; ++i) {
       auto* const target = reinterpret_cast<__m256i*>(to + at + i * kVector);
       if constexpr (kPastCache)
@@ -65,16 +67,20 @@ SHARDCOMM_AVX2 size_t add_steps(std::byte* to, std::span<const std::byte* const>
       for (const std::byte* source : sources) fetch<3>(source + at + kFetchAhead);
     }
     __m256 sums[kVectors];
+#pragma GCC unroll 8
     for (size_t i = 0; i < kVectors; ++i) sums[i] = _mm256_castsi256_ps(load(first + at + i * kVector));
     if constexpr (kTwo) {
+#pragma GCC unroll 8
       for (size_t i = 0; i < kVectors; ++i)
         sums[i] = _mm256_add_ps(sums[i], _mm256_castsi256_ps(load(second + at + i * kVector)));
     } else {
       for (const std::byte* source : sources.subspan(1)) {
+#pragma GCC unroll 8
         for (size_t i = 0; i < kVectors; ++i)
           sums[i] = _mm256_add_ps(sums[i], _mm256_castsi256_ps(load(source + at + i * kVector)));
       }
     }
+#pragma GCC unroll 8
     for (size_t i = 0; i < kVectors; ++i) {
       float* target = reinterpret_cast<float*>(to + at + i * kVector);
       if constexpr (kLoop == Loop::kStreaming)
