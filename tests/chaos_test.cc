@@ -176,6 +176,8 @@ void be_monkey(const SharedWords& words, const Plan& plan) {
 }
 
 TEST(Chaos, EndsWellOrIsToldInTime) {
+  std::printf("runs %d to %d of seed %llu\n", first_run, first_run + runs - 1,
+              static_cast<unsigned long long>(test_seed()));
   const std::set<std::string> shm_before = files_in("/dev/shm");
   const size_t descriptors_before = Resources::now().descriptors;
   for (int run = first_run; run < first_run + runs; ++run) {

@@ -104,7 +104,7 @@ TEST_P(Late, BeyondTheDeadlineFailsOnEveryRank) {
       if (rank.rank() == 2) {
         EXPECT_LT(watch.elapsed(), stretched(100ms)) << "the others gave up long ago";
       } else {
-        EXPECT_GE(watch.elapsed(), 140ms);
+        EXPECT_GE(watch.elapsed(), 70ms);  // or less than its limit, told by one that began a little earlier
         EXPECT_LT(watch.elapsed(), stretched(350ms));
       }
       // Who has not arrived, the last operation it finished and the one it is at: none yet.

@@ -17,6 +17,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kPollsPerLook = 64;                     // signal loads between looks at the clock and the abort word
 constexpr std::chrono::milliseconds kSleepSlice{50};  // a sleeper looks at its peers this often
+// Where others compute, each giving way may cost a time slice of some milliseconds.
+constexpr std::chrono::milliseconds kLongestYield{1};
 
 const std::atomic<uint32_t>* bell(const Signal& signal) noexcept {
   return reinterpret_cast<const std::atomic<uint32_t>*>(&signal.value);  // the low half, see control_block.h
@@ -38,12 +40,15 @@ Status Fabric::wait(Signal& signal, uint64_t value, Rank peer, TimeLimit& limit)
 // Whether the signal came. The first polls do without a look at the clock, for as long as a cache line usually takes.
 bool Fabric::spin(const Signal& signal, uint64_t value) const noexcept {
   const bool give_way = oversubscribed_;  // the peer may need this very core
+  const auto yield_end =
+      give_way ? Clock::now() + std::max<Clock::duration>(spin_, kLongestYield) : Clock::time_point();
   auto spin_end = Clock::time_point::max();
   do {
     for (int poll = 0; poll < kPollsPerLook; ++poll) {
       if (signal.value.load(std::memory_order_acquire) >= value) return true;
       if (give_way) {
         sched_yield();
+        if (Clock::now() >= yield_end) return signal.value.load(std::memory_order_acquire) >= value;
       } else {
         pause();
       }

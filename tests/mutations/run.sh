@@ -63,40 +63,37 @@ check() {
 # The tests must pass before a mistake is made, or their failing says nothing.
 checked=" "
 require_sound() {
-  local kind=$1 test status
-  shift
-  for test in "$@"; do
-    [[ $checked == *" $kind/$test "* ]] && continue
-    status=0
-    check "$kind" "$test" || status=$?
-    [ "$status" = 0 ] || die "$kind $test does not pass unchanged (see $work/build.log, $work/run.log)"
-    checked+="$kind/$test "
-  done
+  local status=0
+  [[ $checked == *" $1/$2 "* ]] && return
+  check "$1" "$2" || status=$?
+  [ "$status" = 0 ] || die "$1 $2 does not pass unchanged (see $work/build.log, $work/run.log)"
+  checked+="$1/$2 "
 }
 
-# mutation NAME KIND FILE OLD NEW CHECK…: every OLD in FILE becomes NEW; KIND is release or tsan.
+# mutation NAME KIND FILE OLD NEW CHECK…: every OLD in FILE becomes NEW; KIND is release or tsan. The first CHECK that
+# passes without and fails with it has seen it.
 mutation() {
   local name=$1 kind=$2 file=$3 old=$4 new=$5 start=$SECONDS seen="" status test content
   shift 5
   [ "$only" = "  " ] || [[ $only == *" $name "* ]] || return 0
   configure "$kind"
-  require_sound "$kind" "$@"
   content=$(< "$work/tree/$file")
   [[ $content == *"$old"* ]] || die "mutation $name does not apply: $file has no '$old'"
-  cp -p "$work/tree/$file" "$work/original"
-  printf '%s\n' "${content//"$old"/"$new"}" > "$work/tree/$file"
   for test in "$@"; do
+    require_sound "$kind" "$test"
+    cp -p "$work/tree/$file" "$work/original"
+    printf '%s\n' "${content//"$old"/"$new"}" > "$work/tree/$file"
     status=0
     check "$kind" "$test" || status=$?
+    cp "$work/original" "$work/tree/$file"  # with a new time, so that it is built again
+    cp "$work/run.log" "$work/$name.log"
     case $status in
       1) seen="$test" ;;
       2) seen="$test (hangs)" ;;
-      3) cp "$work/original" "$work/tree/$file"; die "mutation $name does not compile: see $work/build.log" ;;
+      3) die "mutation $name does not compile: see $work/build.log" ;;
     esac
     [ -z "$seen" ] || break
   done
-  cp "$work/original" "$work/tree/$file"  # with a new time, so that it is built again
-  cp "$work/run.log" "$work/$name.log"
   [ -n "$seen" ] || { seen="NOT SEEN"; missed=$((missed + 1)); }
   printf '%-34s %-8s %-60s %4d s\n' "$name" "$kind" "$seen" $((SECONDS - start)) | tee -a "$table"
 }
