@@ -119,11 +119,12 @@ TEST_P(HelpTest, NamesEveryFlag) {
 INSTANTIATE_TEST_SUITE_P(
     Command, HelpTest,
     ::testing::Values(
-        Help{{}, {"run", "info", "bench", "train", "generate", "ckpt", "--version", "--help"}},
+        Help{{}, {"run", "info", "bench", "train", "generate", "ps", "dump", "ckpt", "--version", "--help"}},
         Help{{"run"},
              {"-n", "--threads-per-rank", "-- PROGRAM ARGS", "RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR",
               "MASTER_PORT", "secret"}},
-        Help{{"info"}, {"--json"}},
+        Help{{"info"}, {"--json"}}, Help{{"ps"}, {"--json", "waiting", "late"}},
+        Help{{"dump"}, {"PID|FILE", "--json", "--output", "--last", "SHARDCOMM_DUMP_DIR"}},
         Help{{"bench"},
              {"all_gather",
               "reduce_scatter",

@@ -156,6 +156,55 @@ TEST_P(Communicators, LeaveNothingBehind) {
   EXPECT_EQ(files_in("/dev/shm"), before);
 }
 
+// The descriptors of this process that are memory files, by what is open.
+std::vector<std::string> memory_files() {
+  std::vector<std::string> found;
+  for (const std::string& name : files_in("/proc/self/fd")) {
+    std::error_code error;
+    std::string target = std::filesystem::read_symlink("/proc/self/fd/" + name, error);
+    if (target.starts_with("/memfd:")) found.push_back(std::move(target));
+  }
+  return found;
+}
+
+size_t resident_pages() {
+  size_t total = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> total >> resident;
+  return resident;
+}
+
+// Each costs one descriptor, that of its flight recorder, and nothing once it is gone.
+TEST_P(Communicators, AThousandOfOneRankLeaveNothing) {
+  run_ranks(1, GetParam(), [](RankContext& rank) {
+    Result<std::unique_ptr<Store>> store = open_store(rank.next_store_uri());
+    ASSERT_TRUE(store.ok());
+    const std::set<std::string> shared = files_in("/dev/shm");
+    EXPECT_TRUE(memory_files().empty());
+    Resources settled{};
+    size_t pages = 0;
+    for (int i = 0; i < 1000; ++i) {
+      const size_t descriptors = Resources::now().descriptors;
+      Result<Communicator> comm = Communicator::create(**store, {.rank = 0, .size = 1, .device = {}}, Options());
+      ASSERT_TRUE(comm.ok()) << "after " << i << ": " << comm.status().to_string();
+      ASSERT_TRUE(outcome(comm->barrier(StreamRef::caller())).ok());
+      if (i % 100 != 99) continue;
+      EXPECT_EQ(Resources::now().descriptors, descriptors + 1);
+      EXPECT_EQ(memory_files(), std::vector<std::string>{"/memfd:shardcomm-flight (deleted)"});
+      if (i == 99) {
+        settled = Resources::now();
+        pages = resident_pages();
+      }
+    }
+    const Resources now = Resources::now();
+    EXPECT_EQ(now.descriptors + 1, settled.descriptors);
+    EXPECT_LE(now.threads, settled.threads);
+    EXPECT_LE(now.mappings, settled.mappings);
+    EXPECT_LE(resident_pages(), pages + 256);  // 1 MiB
+    EXPECT_TRUE(memory_files().empty());
+    EXPECT_EQ(files_in("/dev/shm"), shared);
+  });
+}
+
 TEST_P(Communicators, OfOneRankCostNearlyNothing) {
   run_ranks(1, GetParam(), [](RankContext& rank) {
     Communicator first = rank.communicator();

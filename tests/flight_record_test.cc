@@ -1,4 +1,7 @@
 // Records of running jobs as other processes see them: stopped and waiting ranks, splits, failures and their dumps.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <csignal>
 #include <thread>
 
@@ -102,6 +105,31 @@ TEST(FlightRecords, OfQueuedOperations) {
       EXPECT_LE(op.started_ns, op.finished_ns);
     }
     ASSERT_TRUE(outcome(comm.barrier(StreamRef::caller())).ok());  // both are still there to be seen
+  });
+}
+
+// In a process of another user: 0 when it sees that it may not look, and nothing else.
+int look_as_nobody(pid_t owner) {
+  constexpr unsigned kNobody = 65534;
+  close_range(3, ~0u, 0);  // what a fork has of its parent, a program of another user has not
+  if (setgid(kNobody) != 0 || setuid(kNobody) != 0) return 1;
+  const auto scan = scan_flight_records();
+  if (!scan.ok() || scan.value().denied_count == 0) return 2;
+  for (const FlightRecord& record : scan.value().records) {
+    if (record.pid == owner) return 3;
+  }
+  return read_flight_records(owner).status().native_value() == EACCES ? 0 : 4;
+}
+
+TEST(FlightRecords, OfOtherUsersAreCounted) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  run_ranks(1, RankMode::kProcesses, [](RankContext& rank) {
+    Communicator comm = rank.communicator();
+    const pid_t owner = getpid(), child = fork();
+    if (child == 0) _exit(look_as_nobody(owner));
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
   });
 }
 

@@ -37,6 +37,8 @@ Subcommand add_info(CLI::App& app);
 Subcommand add_bench(CLI::App& app);
 Subcommand add_train(CLI::App& app);
 Subcommand add_generate(CLI::App& app);
+Subcommand add_ps(CLI::App& app);
+Subcommand add_dump(CLI::App& app);
 Subcommand add_checkpoint_inspect(CLI::App& app);
 Subcommand add_checkpoint_verify(CLI::App& app);
 

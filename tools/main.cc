@@ -85,8 +85,8 @@ int run_command(int argc, char** argv) {
   root.set_version_flag("--version", fmt::format("shardcomm {}", shardcomm_version_string()));
   root.require_subcommand(1);
   root.footer("`shardcomm SUBCOMMAND --help` tells all about one. Sizes may be written with K, M or G.");
-  std::vector<Subcommand> subcommands = {add_run(root), add_info(root), add_bench(root), add_train(root),
-                                         add_generate(root)};
+  std::vector<Subcommand> subcommands = {add_run(root),      add_info(root), add_bench(root), add_train(root),
+                                         add_generate(root), add_ps(root),   add_dump(root)};
   CLI::App* checkpoint = root.add_subcommand("ckpt", "Look at checkpoints.");
   checkpoint->require_subcommand(1);
   subcommands.push_back(add_checkpoint_inspect(*checkpoint));

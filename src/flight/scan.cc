@@ -63,6 +63,8 @@ bool is_gone(const Status& status) {
   return status.native_value() == ENOENT || status.native_value() == ESRCH || status.code() == Code::kUnavailable;
 }
 
+constexpr char kNotTheOwner = 0;  // a process state, until all are known
+
 // What one process has open. The record's process is the one that made it; a forked child may hold it too.
 struct Found {
   std::map<uint64_t, FlightRecord> records;  // by inode
@@ -85,7 +87,7 @@ Status look_into(int32_t pid, Found& found) {
     FlightRecord& record = file->record;
     if (!own_pid) own_pid = own_pid_of(pid);
     const bool is_owner = record.pid == *own_pid;
-    record.process_state = is_owner ? state_of(pid) : 'X';
+    record.process_state = is_owner ? state_of(pid) : kNotTheOwner;
     if (is_owner) record.pid = pid;
     const auto [place, is_new] = found.records.try_emplace(file->inode, record);
     if (!is_new && is_owner) place->second = record;
@@ -117,6 +119,10 @@ Result<FlightScan> scan_flight_records() {
   }
   for (const Status& problem : found.problems) scan.problems.push_back(problem.to_string());
   scan.records = values_of(std::move(found));
+  for (FlightRecord& record : scan.records) {
+    if (record.process_state != kNotTheOwner) continue;
+    record.process_state = access(fmt::format("/proc/{}", record.pid).c_str(), F_OK) == 0 ? '?' : 'X';
+  }
   return scan;
 }
 
@@ -128,7 +134,7 @@ Result<std::vector<FlightRecord>> read_flight_records(int32_t pid) {
     return status.context(fmt::format("looking for communicators of process {}", pid));
   }
   if (found.records.empty() && !found.problems.empty()) return found.problems.front();
-  std::erase_if(found.records, [](const auto& entry) { return entry.second.process_state == 'X'; });
+  std::erase_if(found.records, [](const auto& entry) { return entry.second.process_state == kNotTheOwner; });
   if (found.records.empty())
     return Status(Code::kUnavailable, fmt::format("process {} has no communicator of shardcomm", pid));
   return values_of(std::move(found));
