@@ -91,11 +91,11 @@ mutation deadline_not_looked_at release $wait \
 mutation dead_peer_not_looked_for release $wait \
   'if (block(r).progress.departed.load(std::memory_order_acquire) == 0) return r;' \
   'if (block(r).progress.departed.load(std::memory_order_acquire) == 77) return r;' \
-  failure_lost_test:'Lost.*'
+  failure_lost_test:'Lost.WhileTheOthersSleepInABarrier'
 mutation departure_not_told release $fabric \
   'own().progress.departed.store(1, std::memory_order_release);' \
   'own().progress.departed.store(0, std::memory_order_release);' \
-  failure_lost_test
+  failure_lost_test:'*LeftEarly*'
 mutation turn_of_streams_not_kept release $core \
   'if (passed() + 1 < epoch) SHARDCOMM_TRY(sleep(epoch, limit, fabric));' \
   '(void)limit, (void)fabric;' \
