@@ -8,6 +8,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <ctime>
 #include <utility>
 
 #include "tools/bench_timing.h"
@@ -72,23 +73,30 @@ std::vector<Move> moves_of(const BenchSpec& spec, const BenchLayout& layout, Ran
   return moves;
 }
 
-Limits::Limits(Communicator& comm, Pages sources, size_t source_bytes, size_t offset_bytes, bool shared)
-    : comm_(&comm),
-      sources_(std::move(sources)),
-      source_bytes_(source_bytes),
-      offset_bytes_(offset_bytes),
-      shared_(shared) {}
+Limits::Limits(Communicator& comm, Pages sources, size_t source_bytes)
+    : comm_(&comm), sources_(std::move(sources)), source_bytes_(source_bytes) {}
 
-Result<Limits> Limits::create(Communicator& comm, const BenchSpec& spec, size_t source_bytes, bool oversubscribed) {
+Result<Limits> Limits::create(Communicator& comm, const BenchSpec& spec, size_t source_bytes, int cores) {
   const size_t each = (source_bytes + spec.offset_bytes + kPage - 1) / kPage * kPage;
   const size_t whole = std::max(each, kPage) * index_of(comm.size());
   Result<Pages> sources = spec.windows ? Pages::make_shared(comm, whole, true) : Pages::make(whole, false);
   SHARDCOMM_TRY(sources.status());
-  Limits limits(comm, std::move(sources).value(), each, spec.offset_bytes, spec.windows);
-  if (oversubscribed || comm.size() < 2) return limits;
+  Limits limits(comm, std::move(sources).value(), each);
+  limits.offset_bytes_ = spec.offset_bytes;
+  limits.shared_ = spec.windows;
+  limits.turns_ = std::max(1.0, static_cast<double>(comm.size()) / std::max(cores, 1));
+  if (limits.turns_ > 1 || comm.size() < 2) return limits;
   SHARDCOMM_TRY_ASSIGN(Pages lines, Pages::make_shared(comm, kPage, false));
   limits.lines_.emplace(std::move(lines));
   return limits;
+}
+
+// Of this thread alone where others of the job wait for its core: how long it is away is not up to the machine.
+double Limits::clock_us() const {
+  if (turns_ <= 1) return now_us();
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return (static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_nsec) / 1e3) * turns_;
 }
 
 void Limits::prepare(const std::vector<Move>& moves, size_t own_at, size_t own_bytes) {
@@ -122,9 +130,9 @@ Status Limits::sample(const std::vector<Move>& moves, std::byte* out, int batch,
     for (int i = 0; i < count; ++i) {
       // Long runs begin together each time; of short ones, some at either end may be alone.
       if (batch == 1 || i == 0) SHARDCOMM_TRY(comm_->barrier(StreamRef::caller()).status());
-      const double begin = now_us();
+      const double begin = clock_us();
       for (int k = 0; k < batch; ++k) run(moves, out, loop);
-      samples[static_cast<size_t>(loop)].push_back((now_us() - begin) / batch);
+      samples[static_cast<size_t>(loop)].push_back((clock_us() - begin) / batch);
     }
   }
   return {};
@@ -160,13 +168,13 @@ Result<double> best_us(Communicator& comm, const LimitSamples& samples) {
   return best;
 }
 
-Result<MachineLimits> machine_limits(Communicator& comm, const BenchSpec& spec, bool oversubscribed) {
+Result<MachineLimits> machine_limits(Communicator& comm, const BenchSpec& spec, int cores) {
   constexpr size_t kTogether = size_t{64} << 20;  // of sources, and as much of outputs: more than caches hold
   constexpr int kSamples = 4;
   const size_t ranks = index_of(comm.size());
   const size_t bytes = std::max(kTogether / ranks, size_t{4} << 20);
   const size_t share = bytes / ranks / 4096 * 4096;
-  SHARDCOMM_TRY_ASSIGN(Limits limits, Limits::create(comm, spec, bytes, oversubscribed));
+  SHARDCOMM_TRY_ASSIGN(Limits limits, Limits::create(comm, spec, bytes, cores));
   SHARDCOMM_TRY_ASSIGN(const Pages out, Pages::make(bytes, spec.windows));
   const auto next = static_cast<Rank>((index_of(comm.rank()) + 1) % ranks);
   const std::vector<Move> copy = {{0, bytes, next, 0}};

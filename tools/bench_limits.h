@@ -40,11 +40,14 @@ using LimitSamples = std::array<std::vector<double>, std::size(kLoops)>;
 
 class Limits {
  public:
-  // Collective. Sources of `source_bytes` for each rank. Without a core for each rank there is no one-way time.
-  static Result<Limits> create(Communicator& comm, const BenchSpec& spec, size_t source_bytes, bool oversubscribed);
+  // Collective. Sources of `source_bytes` for each rank, which together have `cores` hardware threads. Without one for
+  // each rank there is no one-way time, and a sample is the processor's time times the turns that ranks must take.
+  static Result<Limits> create(Communicator& comm, const BenchSpec& spec, size_t source_bytes, int cores);
 
   // Gives this rank's source, or all of them where they are not shared, something to read. Ranges are bytes.
   void prepare(const std::vector<Move>& moves, size_t own_at, size_t own_bytes);
+  // What samples are taken by.
+  double clock_us() const;
   // This rank's part, once, into `out`.
   void run(const std::vector<Move>& moves, std::byte* out, Loop loop) const;
   // Collective: `count` samples of each loop, each of `batch` runs, begun by all ranks together.
@@ -54,7 +57,7 @@ class Limits {
   std::optional<double> one_way_us();
 
  private:
-  Limits(Communicator& comm, Pages sources, size_t source_bytes, size_t offset_bytes, bool shared);
+  Limits(Communicator& comm, Pages sources, size_t source_bytes);
   std::byte* source(Rank rank) const {
     return sources_.data() + static_cast<size_t>(rank) * source_bytes_ + offset_bytes_;
   }
@@ -62,8 +65,9 @@ class Limits {
   Communicator* comm_;
   Pages sources_;  // [ranks, source_bytes]
   size_t source_bytes_;
-  size_t offset_bytes_;  // from the page at which each begins, as the collective's buffers
-  bool shared_;
+  size_t offset_bytes_ = 0;     // from the page at which each begins, as the collective's buffers
+  bool shared_ = false;         // the sources
+  double turns_ = 1;            // ranks for each hardware thread
   std::optional<Pages> lines_;  // of ranks 0 and 1
   uint64_t round_ = 0;
 };
@@ -80,6 +84,6 @@ struct MachineLimits {
 };
 
 // Collective.
-Result<MachineLimits> machine_limits(Communicator& comm, const BenchSpec& spec, bool oversubscribed);
+Result<MachineLimits> machine_limits(Communicator& comm, const BenchSpec& spec, int cores);
 
 }  // namespace shardcomm::tools

@@ -65,7 +65,7 @@ class Bench {
   }
 
   // Collective. Why there are no limits, the same on every rank; nothing where there are.
-  Result<std::string> find_limits(bool oversubscribed) {
+  Result<std::string> find_limits(int cores) {
     size_t source = 0;
     size_t buffers = 0;
     for (Rank rank = 0; rank < comm_.size(); ++rank) {
@@ -79,7 +79,7 @@ class Bench {
     const bool fits = (source + buffers) < available_memory_bytes() / ranks / 10 * 8;
     SHARDCOMM_TRY_ASSIGN(const double lacks, most_of_ranks(comm_, fits ? 0 : 1));
     if (lacks > 0) return std::string("no memory for their sources");
-    Result<Limits> limits = Limits::create(comm_, spec_, source, oversubscribed);
+    Result<Limits> limits = Limits::create(comm_, spec_, source, cores);
     SHARDCOMM_TRY_ASSIGN(const double failures, most_of_ranks(comm_, limits.ok() ? 0 : 1));
     if (failures > 0) return limits.ok() ? "another rank could not map their sources" : limits.status().to_string();
     limits_.emplace(std::move(limits).value());
@@ -196,9 +196,9 @@ class Bench {
     const Extent own = input_of(layout, width());
     limits_->prepare(moves, own.at, own.bytes);
     limits_->run(moves, out(), Loop::kPlain);
-    const double begin = now_us();
+    const double begin = limits_->clock_us();
     limits_->run(moves, out(), Loop::kPlain);
-    SHARDCOMM_TRY_ASSIGN(const double us, most_of_ranks(comm_, now_us() - begin));
+    SHARDCOMM_TRY_ASSIGN(const double us, most_of_ranks(comm_, limits_->clock_us() - begin));
     // Longer samples than those of calls: what they measure has no peers to wait for, only caches.
     return static_cast<int>(std::clamp(kLimitSampleUs / us, 1.0, kMostBatch));
   }
@@ -246,9 +246,9 @@ Result<BenchResult> bench_rank(Communicator& comm, BenchSpec spec, const BenchSi
   Bench bench(comm, spec);
   SHARDCOMM_TRY(bench.allocate(layouts));
   if (spec.limits) {
-    SHARDCOMM_TRY_ASSIGN(setup.no_limits, bench.find_limits(setup.places.oversubscribed()));
+    SHARDCOMM_TRY_ASSIGN(setup.no_limits, bench.find_limits(setup.places.usable));
     if (setup.no_limits.empty()) {
-      SHARDCOMM_TRY_ASSIGN(setup.limits, machine_limits(comm, spec, setup.places.oversubscribed()));
+      SHARDCOMM_TRY_ASSIGN(setup.limits, machine_limits(comm, spec, setup.places.usable));
     }
   }
   if (sink.begin) sink.begin(setup);

@@ -98,17 +98,27 @@ template <bool kTwo>
 constexpr AddSteps kAddSteps[] = {add_steps<Loop::kPlain, kTwo>, add_steps<Loop::kAhead, kTwo>,
                                   add_steps<Loop::kStreaming, kTwo>};
 
-void add_one_by_one(std::byte* to, std::span<const std::byte* const> sources, size_t at, size_t bytes) {
-  for (; at < bytes; at += sizeof(float)) {
-    const size_t part = bytes - at < sizeof(float) ? bytes - at : sizeof(float);
+// What is left over, by vectors, floats, and bytes of none.
+SHARDCOMM_AVX2 size_t add_vectors(std::byte* to, std::span<const std::byte* const> sources, size_t at, size_t bytes) {
+  for (; at + kVector <= bytes; at += kVector) {
+    __m256 sum = _mm256_castsi256_ps(load(sources[0] + at));
+    for (const std::byte* source : sources.subspan(1)) sum = _mm256_add_ps(sum, _mm256_castsi256_ps(load(source + at)));
+    _mm256_storeu_ps(reinterpret_cast<float*>(to + at), sum);
+  }
+  return at;
+}
+
+void add_floats(std::byte* to, std::span<const std::byte* const> sources, size_t at, size_t bytes) {
+  for (; at + sizeof(float) <= bytes; at += sizeof(float)) {
     float sum = 0;
     for (const std::byte* source : sources) {
       float value = 0;
-      std::memcpy(&value, source + at, part);
+      std::memcpy(&value, source + at, sizeof value);
       sum += value;
     }
-    std::memcpy(to + at, &sum, part);
+    std::memcpy(to + at, &sum, sizeof sum);
   }
+  std::memmove(to + at, sources[0] + at, bytes - at);
 }
 
 }  // namespace
@@ -129,8 +139,9 @@ void stream_add(std::byte* to, std::span<const std::byte* const> sources, size_t
     if (loop == Loop::kStreaming && to_alignment(to) != 0) loop = Loop::kAhead;
     const auto number = static_cast<size_t>(loop);
     done = (sources.size() == 2 ? kAddSteps<true> : kAddSteps<false>)[number](to, sources, bytes);
+    done = add_vectors(to, sources, done, bytes);
   }
-  add_one_by_one(to, sources, done, bytes);
+  add_floats(to, sources, done, bytes);
 }
 
 }  // namespace shardcomm::tools

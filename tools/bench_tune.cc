@@ -66,16 +66,15 @@ class Tuner {
   }
 
   Status measure_lines(Communicator& comm) {
-    const bool oversubscribed = report_.places.oversubscribed();
     SHARDCOMM_TRY_ASSIGN(report_.barrier_us, time_us(comm, {.collective = Collective::kBarrier}, 1));
     if (comm.size() < 2) {
       keep_typical("signal_us, switch_us, lookup_us", "one rank");
       return {};
     }
-    if (oversubscribed) {
+    if (report_.places.oversubscribed()) {
       keep_typical("signal_us, lookup_us", "more ranks than cores");
     } else {
-      SHARDCOMM_TRY_ASSIGN(Limits limits, Limits::create(comm, {}, 1, oversubscribed));
+      SHARDCOMM_TRY_ASSIGN(Limits limits, Limits::create(comm, {}, 1, report_.places.usable));
       const std::optional<double> line_us = limits.one_way_us();
       SHARDCOMM_TRY_ASSIGN(const double us, most_of_ranks(comm, line_us.value_or(0)));
       if (us > 0) report_.model.signal_us = us;
@@ -92,7 +91,7 @@ class Tuner {
   Status measure_copies(Communicator& comm) {
     const auto ranks = static_cast<size_t>(comm.size());
     const size_t most = std::max((size_t{64} << 20) / ranks, kCachedBytes * 4);
-    SHARDCOMM_TRY_ASSIGN(Limits limits, Limits::create(comm, {}, most, true));
+    SHARDCOMM_TRY_ASSIGN(Limits limits, Limits::create(comm, {}, most, report_.places.usable));
     SHARDCOMM_TRY_ASSIGN(const Pages out, Pages::make(most, true));
     const auto next = static_cast<Rank>((static_cast<size_t>(comm.rank()) + 1) % ranks);
     limits.prepare({}, 0, most);
