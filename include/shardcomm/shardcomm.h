@@ -3,6 +3,7 @@
 #include "shardcomm/bucket.h"
 #include "shardcomm/checkpoint.h"
 #include "shardcomm/communicator.h"
+#include "shardcomm/flight.h"
 #include "shardcomm/optimizer.h"
 #include "shardcomm/trace.h"
 #include "shardcomm/zero.h"
