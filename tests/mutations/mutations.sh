@@ -19,8 +19,8 @@ mutation acquire_of_a_signal tsan $wait \
   'signal.value.load(std::memory_order_relaxed)' \
   collectives_protocol_test
 mutation release_of_the_abort_text tsan $wait \
-  'target->abort.state.store(2, std::memory_order_seq_cst);' \
-  'target->abort.state.store(2, std::memory_order_relaxed);' \
+  'state.store(2, std::memory_order_seq_cst);' \
+  'state.store(2, std::memory_order_relaxed);' \
   failure_abort_test:'*/threads'
 mutation acquire_of_the_abort_text tsan $wait \
   'if (word.state.load(std::memory_order_acquire) != 2) return {};' \
@@ -118,12 +118,12 @@ mutation tail_of_a_large_copy release src/kernels/copy_x86.cc \
   'std::memcpy(target + done, source + done, (bytes - done) / 16 * 16);' \
   kernels_test
 mutation order_of_the_ranks release $direct \
-  'SHARDCOMM_TRY(reduce_run(item, offset, run, sources));' \
-  'std::reverse(sources.begin(), sources.end()); SHARDCOMM_TRY(reduce_run(item, offset, run, sources));' \
+  'SHARDCOMM_TRY(reduce_run(execution, item, offset, run, sources));' \
+  'std::reverse(sources.begin(), sources.end()); SHARDCOMM_TRY(reduce_run(execution, item, offset, run, sources));' \
   collectives_random_test:'*attached*'
 mutation order_of_the_ranks_in_messages release $inline \
-  'SHARDCOMM_TRY(reduce_run(item, 0, transfer.bytes, sources));' \
-  'std::reverse(sources.begin(), sources.end()); SHARDCOMM_TRY(reduce_run(item, 0, transfer.bytes, sources));' \
+  'SHARDCOMM_TRY(reduce_run(execution, item, 0, transfer.bytes, sources));' \
+  'std::reverse(sources.begin(), sources.end()); SHARDCOMM_TRY(reduce_run(execution, item, 0, transfer.bytes, sources));' \
   collectives_sample_test
 
 # --- meeting ---
