@@ -57,7 +57,6 @@ struct alignas(64) Note {
 struct alignas(64) AbortWord {
   std::atomic<uint32_t> state;  // 0 none, 1 being written, 2 readable
   int32_t code;
-  Rank rank;  // who found the failure
   char text[kAbortTextBytes];
 };
 

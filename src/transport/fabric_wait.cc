@@ -17,11 +17,36 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kPollsPerLook = 64;                     // signal loads between looks at the clock and the abort word
 constexpr std::chrono::milliseconds kSleepSlice{50};  // a sleeper looks at its peers this often
+constexpr std::chrono::milliseconds kTellTime{2};     // to write a failure down
 // Where others compute, each giving way may cost a time slice of some milliseconds.
 constexpr std::chrono::milliseconds kLongestYield{1};
 
 const std::atomic<uint32_t>* bell(const Signal& signal) noexcept {
   return reinterpret_cast<const std::atomic<uint32_t>*>(&signal.value);  // the low half, see control_block.h
+}
+
+// Whether nobody had told anything there.
+bool tell(AbortWord& word, const Status& story) noexcept {
+  uint32_t none = 0;
+  if (!word.state.compare_exchange_strong(none, 1, std::memory_order_acq_rel)) return false;
+  word.code = static_cast<int32_t>(story.code());
+  const size_t bytes = std::min(story.message().size(), kAbortTextBytes - 1);
+  std::memcpy(word.text, story.message().data(), bytes);
+  word.text[bytes] = '\0';
+  word.state.store(2, std::memory_order_seq_cst);
+  return true;
+}
+
+Status story_in(const AbortWord& word) {
+  if (word.state.load(std::memory_order_acquire) != 2) return {};
+  return Status(static_cast<Code>(word.code), std::string(word.text, strnlen(word.text, kAbortTextBytes)));
+}
+
+// What somebody tells there; ok where he does not get to it, having ended.
+Status told(const AbortWord& word) {
+  const auto end = Clock::now() + kTellTime;
+  while (word.state.load(std::memory_order_acquire) == 1 && Clock::now() < end) sched_yield();
+  return story_in(word);
 }
 
 }  // namespace
@@ -132,30 +157,22 @@ std::string Fabric::late_text() const {
 Status Fabric::fail(Code code, std::string text) noexcept {
   Status why(code, fmt::format("rank {}: {}", rank_, text));
   abort(why);
-  Status first = failure();  // another rank's reason may have come first: one story for all
+  Status first = told(own().abort);  // another rank's reason may have come first: one story for all
   return first.ok() ? why : first;
 }
 
+// Where ranks fail at the same moment, the one whose story is in rank 0's word first is told to all.
 void Fabric::abort(const Status& why) noexcept {
   if (!birthplace_.is_here()) return;
-  for (ControlBlock* target : blocks_) {
-    uint32_t none = 0;
-    if (!target->abort.state.compare_exchange_strong(none, 1, std::memory_order_acq_rel)) continue;
-    target->abort.code = static_cast<int32_t>(why.code());
-    target->abort.rank = rank_;
-    const size_t bytes = std::min(why.message().size(), kAbortTextBytes - 1);
-    std::memcpy(target->abort.text, why.message().data(), bytes);
-    target->abort.text[bytes] = '\0';
-    target->abort.state.store(2, std::memory_order_seq_cst);
+  Status story = why;
+  if (!tell(blocks_[0]->abort, why)) {
+    if (Status first = told(blocks_[0]->abort); !first.ok()) story = std::move(first);
   }
+  for (ControlBlock* target : blocks_) (void)tell(target->abort, story);
   ring_all_bells();
 }
 
-Status Fabric::failure() const {
-  const AbortWord& word = own().abort;
-  if (word.state.load(std::memory_order_acquire) != 2) return {};
-  return Status(static_cast<Code>(word.code), std::string(word.text, strnlen(word.text, kAbortTextBytes)));
-}
+Status Fabric::failure() const { return story_in(own().abort); }
 
 // Sleepers look at what changed, find nothing or the abort word, and go on accordingly.
 void Fabric::ring_all_bells() noexcept {
