@@ -93,7 +93,7 @@ void Fabric::announce(const Signature& signature, size_t payload_bytes, const Op
   Note& note = own().notes[sequence_ & 1];
   note.epoch = name.epoch;
   const size_t label_bytes = std::min(name.label.size(), kLabelBytes - 1);
-  std::memcpy(note.label, name.label.data(), label_bytes);
+  std::copy_n(name.label.data(), label_bytes, note.label);
   note.label[label_bytes] = '\0';
   announced_ = signature;
   message.payload_bytes = static_cast<uint32_t>(payload_bytes);
