@@ -38,7 +38,8 @@ TEST_P(Mosaics, ShowWhatAllRanksWroteBeforeTheGather) {
   for (const int ranks : {1, 2, 3, 5}) {
     run_ranks(ranks, GetParam(), [](RankContext& rank) {
       Communicator comm = rank.communicator();
-      for (const size_t pages : {1, 3, 700}) {  // 700: more than a huge page, and no multiple of it
+      for (const size_t pages :
+           {size_t{1}, size_t{3}, size_t{700}}) {  // 700: more than a huge page, and no multiple of it
         Result<MosaicWindow> made = comm.allocate_mosaic(pages * kPage, "weights");
         ASSERT_TRUE(made.ok()) << made.status().to_string();
         MosaicWindow mosaic(std::move(*made));
