@@ -148,7 +148,9 @@ TEST_P(Communicators, LeaveNothingBehind) {
         const Resources now = Resources::now();
         EXPECT_LE(now.descriptors, settled.descriptors + 2);
         EXPECT_LE(now.threads, settled.threads);
-        EXPECT_LE(now.mappings, settled.mappings + 4);
+        if (kPatience == 1) {  // sanitizers map for themselves
+          EXPECT_LE(now.mappings, settled.mappings + 4);
+        }
       }
       ASSERT_TRUE(outcome(comm->barrier(StreamRef::caller())).ok());
     }
@@ -198,8 +200,10 @@ TEST_P(Communicators, AThousandOfOneRankLeaveNothing) {
     const Resources now = Resources::now();
     EXPECT_EQ(now.descriptors + 1, settled.descriptors);
     EXPECT_LE(now.threads, settled.threads);
-    EXPECT_LE(now.mappings, settled.mappings);
-    EXPECT_LE(resident_pages(), pages + 256);  // 1 MiB
+    if (kPatience == 1) {  // sanitizers keep what was freed
+      EXPECT_LE(now.mappings, settled.mappings);
+      EXPECT_LE(resident_pages(), pages + 256);  // 1 MiB
+    }
     EXPECT_TRUE(memory_files().empty());
     EXPECT_EQ(files_in("/dev/shm"), shared);
   });

@@ -78,8 +78,9 @@ struct ZeroOptions {
   // unit stays when the next use needs it: the last of forward is the first of backward.)
   bool free_after_forward = true;
   // Stage 3, ranks of one node: values are read in all ranks' memory itself (MosaicWindow), so that a gather takes no
-  // time and no memory. parameters(unit) are then for reading only, and finish_step waits until all ranks have read.
-  // Buckets of which whole pages would make more than an eighth padding are gathered as ever. The bits are the same.
+  // time and no memory. parameters(unit) are then for reading only. finish_step waits until all ranks have read: change
+  // values after it only. Buckets of which whole pages would make more than an eighth padding are gathered as ever. The
+  // bits are the same.
   bool mosaic = false;
   DType gradient_dtype = DType::kF32;  // of whole gradients and on the wire (kF32, kBF16); sums and shards are f32
   bool poison_freed = false;           // for tests: freed parameters and gradients read as NaN, so that late uses show

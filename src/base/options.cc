@@ -29,6 +29,13 @@ struct Knob {
   bool is_secret = false;  // its value appears in no message
 };
 
+// Any text.
+template <std::string Options::*kMember>
+std::string set_text(Options& options, std::string_view value) {
+  options.*kMember = value;
+  return {};
+}
+
 std::string one_of(const Words& words) { return fmt::format("one of {}", fmt::join(words, ", ")); }
 
 std::string set_word(std::string& target, std::string_view value, const Words& valid) {
@@ -121,21 +128,13 @@ const Knob kKnobs[] = {
     {.name = "algorithm",
      .variable = "SHARDCOMM_ALGORITHM",
      .help = "engines (inline, direct) or rows to choose from where they can run; empty: all",
-     .set =
-         [](Options& o, std::string_view v) {
-           o.algorithm = v;  // what is valid, the registry of algorithms knows
-           return std::string();
-         },
+     .set = set_text<&Options::algorithm>,  // what is valid, the registry of algorithms knows
      .show = [](const Options& o) { return o.algorithm.empty() ? "all" : o.algorithm; },
      .is_list = true},
     {.name = "tune_file",
      .variable = "SHARDCOMM_TUNE_FILE",
      .help = "figures of this machine, from bench --tune; empty: typical ones",
-     .set =
-         [](Options& o, std::string_view v) {
-           o.tune_file = v;
-           return std::string();
-         },
+     .set = set_text<&Options::tune_file>,
      .show = [](const Options& o) { return o.tune_file.empty() ? "typical" : o.tune_file; }},
     {.name = "log",
      .variable = "SHARDCOMM_LOG",
@@ -148,21 +147,13 @@ const Knob kKnobs[] = {
     {.name = "job_secret",
      .variable = "SHARDCOMM_JOB_SECRET",
      .help = "authenticates the connections of a job",
-     .set =
-         [](Options& o, std::string_view v) {
-           o.job_secret = v;
-           return std::string();
-         },
+     .set = set_text<&Options::job_secret>,
      .show = [](const Options& o) { return std::string(o.job_secret.empty() ? "unset" : "set"); },
      .is_secret = true},
     {.name = "dump_dir",
      .variable = "SHARDCOMM_DUMP_DIR",
      .help = "where each rank writes its last operations when its communicator fails, and on SIGUSR1; empty: nowhere",
-     .set =
-         [](Options& o, std::string_view v) {
-           o.dump_dir = v;
-           return std::string();
-         },
+     .set = set_text<&Options::dump_dir>,
      .show = [](const Options& o) { return o.dump_dir.empty() ? "none" : o.dump_dir; }},
     {.name = "dump_signal",
      .variable = "SHARDCOMM_DUMP_SIGNAL",

@@ -7,11 +7,9 @@
 namespace shardcomm {
 
 Status all_gather_mosaic(Execution& execution) {
-  Fabric& fabric = execution.fabric;
-  const Operation& operation = execution.operation;
   constexpr uint8_t kPhase = 2;  // no all_gather that copies has it: they would not agree
-  fabric.announce(signature_of(operation, kPhase), 0, {operation.epoch, operation.label});
-  return fabric.collect(execution.limit);
+  announce(execution, kPhase, 0);
+  return execution.fabric.collect(execution.limit);
 }
 
 }  // namespace shardcomm

@@ -1,6 +1,7 @@
 // The choice among the rows of the registry: what is allowed, what it costs, and what was chosen before.
 #include <fmt/format.h>
 
+#include "base/check.h"
 #include "collectives/collectives.h"
 
 namespace shardcomm {
@@ -11,7 +12,7 @@ std::string_view engine_of(std::string_view row) { return row.substr(row.rfind('
 
 Status unknown(std::string_view word) {
   std::string rows;
-  for (const Algorithm& row : algorithms()) fmt::format_to(std::back_inserter(rows), ", {}", row.name);
+  for (const Algorithm& row : algorithms()) rows.append(", ").append(row.name);
   return Status(Code::kInvalidArgument, fmt::format("algorithm '{}' is none of inline, direct{}", word, rows));
 }
 
@@ -31,7 +32,7 @@ struct Chooser::Rows {
 
   std::span<const Candidate> span() const noexcept { return {candidates, count}; }
   void add(const Algorithm& row) noexcept {
-    if (count == kMost) return;
+    SHARDCOMM_CHECK(count < kMost, "more rows of one collective than a choice has room for");
     candidates[count] = {row.name, row.cost};
     rows[count++] = &row;
   }
@@ -60,8 +61,8 @@ Chooser::Rows Chooser::candidates(const Workload& workload) const noexcept {
     const Algorithm& row = algorithms()[i];
     if (row.collective != workload.collective) continue;
     all.add(row);
-    const bool runs = row.cost(workload, site_.topology, site_.machine).total_us() < INFINITY;
-    if (!allowed_.empty() && allowed_[i] && runs) allowed.add(row);
+    if (allowed_.empty() || !allowed_[i]) continue;
+    if (row.cost(workload, site_.topology, site_.machine).total_us() < INFINITY) allowed.add(row);
   }
   return allowed.count == 0 ? all : allowed;
 }

@@ -30,8 +30,10 @@ struct Operation {
   std::span<const size_t> counts;  // ragged forms only
   std::string_view label;
   uint64_t epoch = 0;
-  bool mosaic = false;  // all_gather of a mosaic window
+  bool mosaic = false;       // all_gather of a mosaic window
+  Signature signature = {};  // of all of the above, by sign()
 };
+Signature sign(const Operation& operation) noexcept;
 
 struct Execution {
   Fabric& fabric;

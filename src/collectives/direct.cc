@@ -27,8 +27,7 @@ bool announce_sources(Execution& execution, const Step& step) {
     }
     for (size_t i = 0; i < count; ++i) entries[i].staged = staged ? 1 : 0;
   }
-  const Operation& operation = execution.operation;
-  fabric.announce(signature_of(operation, step.phase), count * sizeof(SourceEntry), {operation.epoch, operation.label});
+  announce(execution, step.phase, count * sizeof(SourceEntry));
   return staged;
 }
 

@@ -1,4 +1,4 @@
-// What the engines share: the signature that ranks compare, and counting.
+// The signature that ranks compare, and what the engines share.
 #include "collectives/engine.h"
 
 #define XXH_INLINE_ALL
@@ -29,8 +29,8 @@ uint64_t hash_items(std::span<const Item> items) noexcept {
 
 }  // namespace
 
-Signature signature_of(const Operation& operation, uint8_t phase) noexcept {
-  Signature signature{static_cast<uint8_t>(operation.collective), 0, 0, phase, operation.root, 0, 0};
+Signature sign(const Operation& operation) noexcept {
+  Signature signature{static_cast<uint8_t>(operation.collective), 0, 0, 0, operation.root, 0, 0};
   if (!operation.items.empty()) {
     const Item& first = operation.items.front();
     signature.dtype = static_cast<uint8_t>(first.dtype);
@@ -51,6 +51,13 @@ Signature signature_of(const Operation& operation, uint8_t phase) noexcept {
     signature.detail ^= XXH3_64bits(operation.label.data(), operation.label.size());
   }
   return signature;
+}
+
+void announce(Execution& execution, uint8_t phase, size_t payload_bytes) noexcept {
+  const Operation& operation = execution.operation;
+  Signature signature = operation.signature;
+  signature.phase = phase;
+  execution.fabric.announce(signature, payload_bytes, {operation.epoch, operation.label});
 }
 
 std::span<const SourceEntry> entries_of(const Fabric& fabric, Rank peer) noexcept {

@@ -27,7 +27,7 @@ Status run_inline(Execution& execution, const Step& step);
 Status run_direct(Execution& execution, const Step& step);
 
 // --- shared by the engines ---
-Signature signature_of(const Operation& operation, uint8_t phase) noexcept;
+void announce(Execution& execution, uint8_t phase, size_t payload_bytes) noexcept;
 // The entries of a peer's announcement, one per item; none from ranks that offer nothing (broadcast). Not for a rank's
 // own, which lies in its peers' caches by now.
 std::span<const SourceEntry> entries_of(const Fabric& fabric, Rank peer) noexcept;

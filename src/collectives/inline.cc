@@ -53,9 +53,7 @@ Status copy_out(Execution& execution, const Step& step) {
 
 Status run_inline(Execution& execution, const Step& step) {
   Fabric& fabric = execution.fabric;
-  const Operation& operation = execution.operation;
   size_t position = 0;
-  const Signature signature = signature_of(operation, step.phase);
   if (step.geometry.reads_from(fabric.rank())) {
     std::byte* payload = fabric.payload().data();
     for (const Item& item : step.items) {
@@ -64,7 +62,7 @@ Status run_inline(Execution& execution, const Step& step) {
       position += align_item(bytes);
     }
   }
-  fabric.announce(signature, position, {operation.epoch, operation.label});
+  announce(execution, step.phase, position);
   SHARDCOMM_TRY(fabric.collect(execution.limit));
   count_traffic(execution, step);
   return step.geometry.reduces() ? combine(execution, step) : copy_out(execution, step);

@@ -12,24 +12,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kDefaultAttachChunk = size_t{64}
-                                       << 10;  // a piece of each source stays in the L2 cache while it is combined
+// A piece of each source stays in the L2 cache while it is combined.
+constexpr size_t kDefaultAttachChunk = 64 << 10;
 constexpr size_t kChunkAlign = 64;
+constexpr std::chrono::milliseconds kSleepSlice{20};  // who waits for its turn looks for an abort this often
 
 FlightCall call_of(const Operation& operation) noexcept {
-  FlightCall call{
-      .collective = static_cast<uint8_t>(operation.collective), .root = operation.root, .label = operation.label};
-  for (const Item& item : operation.items) call.count += item.count;
-  for (const size_t count : operation.counts) call.count += count;
-  if (operation.items.empty()) return call;
-  call.dtype = static_cast<uint8_t>(operation.items.front().dtype);
-  call.op = static_cast<uint8_t>(operation.items.front().op);
-  const bool many =
-      operation.collective == Collective::kAllGatherMany || operation.collective == Collective::kReduceScatterMany;
-  if (many) call.root = static_cast<int32_t>(operation.items.size());
-  return call;
+  const Signature& signature = operation.signature;
+  return {signature.collective, signature.dtype, signature.op, signature.root, signature.count, operation.label};
 }
-constexpr std::chrono::milliseconds kSleepSlice{20};  // who waits for its turn looks for an abort this often
 
 }  // namespace
 
@@ -157,6 +148,7 @@ Result<Work> Core::submit(Operation operation, StreamRef stream) {
   SHARDCOMM_TRY(failure());
   if (stream.is_caller() && turnstile.passed() + 1 == next_epoch) fabric->expect_announcement();  // nothing else runs
   operation.epoch = next_epoch;
+  operation.signature = sign(operation);
   const uint64_t now = flight->now();
   if (stream.is_caller()) {
     ++next_epoch;

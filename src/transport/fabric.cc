@@ -2,12 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <new>
-#include <set>
 
-#include "base/check.h"
-#include "shardcomm/plan.h"
 #include "transport/transport.h"
 
 namespace shardcomm {
@@ -129,52 +125,6 @@ Status Fabric::await_readers(TimeLimit& limit) {
     SHARDCOMM_TRY(wait(block(peer).done, sequence_, peer, limit));
   }
   return {};
-}
-
-// "all_gather f32 1024 'gather h.3'": what rank r announced last.
-std::string Fabric::announced(Rank r) const {
-  const Signature& s = block(r).messages[sequence_ & 1].signature;
-  const auto collective = static_cast<Collective>(s.collective);
-  std::string text(shardcomm::name(collective));
-  if (collective != Collective::kBarrier)
-    fmt::format_to(std::back_inserter(text), " {} {}", name(static_cast<DType>(s.dtype)), s.count);
-  const bool many = collective == Collective::kAllGatherMany || collective == Collective::kReduceScatterMany;
-  if (many) fmt::format_to(std::back_inserter(text), " in {} items", s.root);
-  const bool reduces = collective == Collective::kReduceScatter || collective == Collective::kAllReduce ||
-                       collective == Collective::kReduceScatterV;
-  if (reduces) fmt::format_to(std::back_inserter(text), " {}", name(static_cast<ReduceOp>(s.op)));
-  if (collective == Collective::kBroadcast) fmt::format_to(std::back_inserter(text), " from root {}", s.root);
-  const Note& note = block(r).notes[sequence_ & 1];
-  if (note.label[0] != '\0') fmt::format_to(std::back_inserter(text), " '{}'", note.label);
-  return text;
-}
-
-// Every rank sees the same announcements, so every rank comes to the same text on its own. Ragged counts and items are
-// known by their hash only: calls may differ though their texts are equal.
-Status Fabric::disagreement() const {
-  struct Call {
-    std::string text;
-    uint64_t detail;
-    std::vector<Rank> ranks;
-  };
-  std::vector<Call> calls;
-  std::set<std::string> texts;
-  for (Rank r = 0; r < size_; ++r) {
-    std::string call = announced(r);
-    const uint64_t detail = signature_of(r).detail;
-    const auto same = [&](const Call& other) { return other.text == call && other.detail == detail; };
-    auto place = std::find_if(calls.begin(), calls.end(), same);
-    if (place == calls.end()) place = calls.insert(place, {call, detail, {}});
-    place->ranks.push_back(r);
-    texts.insert(std::move(call));
-  }
-  std::string text = fmt::format("op {}:", own().notes[sequence_ & 1].epoch);
-  for (const Call& call : calls) {
-    fmt::format_to(std::back_inserter(text), "{} rank{} {} {}", &call == &calls.front() ? "" : ";",
-                   call.ranks.size() > 1 ? "s" : "", fmt::join(call.ranks, ","), call.text);
-  }
-  if (texts.size() < calls.size()) text += "; ragged counts or items differ";
-  return Status(Code::kFailedPrecondition, std::move(text)).context("checking that all ranks make the same call");
 }
 
 }  // namespace shardcomm

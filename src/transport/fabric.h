@@ -158,6 +158,7 @@ class Fabric {
   void raise(Signal& signal, uint64_t value) noexcept;
   Status wait(Signal& signal, uint64_t value, Rank peer, TimeLimit& limit);
   bool spin(const Signal& signal, uint64_t value) const noexcept;
+  bool give_way(const Signal& signal, uint64_t value) const noexcept;
   Status sleep(Signal& signal, uint64_t value, Rank peer, Deadline deadline);
   std::optional<Rank> lost_peer() const;
   Status check_wait(const Signal& signal, uint64_t value, Rank peer, Deadline deadline);

@@ -15,11 +15,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kPollsPerLook = 64;                     // signal loads between looks at the clock and the abort word
-constexpr std::chrono::milliseconds kSleepSlice{50};  // a sleeper looks at its peers this often
-constexpr std::chrono::milliseconds kTellTime{2};     // to write a failure down
-// Where others compute, each giving way may cost a time slice of some milliseconds.
-constexpr std::chrono::milliseconds kLongestYield{1};
+constexpr int kPollsPerLook = 64;                      // signal loads between looks at the clock and the abort word
+constexpr std::chrono::milliseconds kSleepSlice{50};   // a sleeper looks at its peers this often
+constexpr std::chrono::milliseconds kTellTime{2};      // to write a failure down
+constexpr int kTurns = 64;                             // that a rank leaves to others, at least
+constexpr std::chrono::milliseconds kLongestYield{1};  // but no longer than this
 
 const std::atomic<uint32_t>* bell(const Signal& signal) noexcept {
   return reinterpret_cast<const std::atomic<uint32_t>*>(&signal.value);  // the low half, see control_block.h
@@ -64,23 +64,29 @@ Status Fabric::wait(Signal& signal, uint64_t value, Rank peer, TimeLimit& limit)
 
 // Whether the signal came. The first polls do without a look at the clock, for as long as a cache line usually takes.
 bool Fabric::spin(const Signal& signal, uint64_t value) const noexcept {
-  const bool give_way = oversubscribed_;  // the peer may need this very core
-  const auto yield_end =
-      give_way ? Clock::now() + std::max<Clock::duration>(spin_, kLongestYield) : Clock::time_point();
+  if (oversubscribed_) return give_way(signal, value);
   auto spin_end = Clock::time_point::max();
   do {
     for (int poll = 0; poll < kPollsPerLook; ++poll) {
       if (signal.value.load(std::memory_order_acquire) >= value) return true;
-      if (give_way) {
-        sched_yield();
-        if (Clock::now() >= yield_end) return signal.value.load(std::memory_order_acquire) >= value;
-      } else {
-        pause();
-      }
+      pause();
     }
     if (own().abort.state.load(std::memory_order_acquire) == 2) return false;
     if (spin_end == Clock::time_point::max()) spin_end = Clock::now() + spin_;
   } while (Clock::now() < spin_end);
+  return false;
+}
+
+// The same where ranks outnumber cores, and the peer may need this very core: every rank gets a few turns, each of
+// which may be a time slice of some milliseconds where others compute.
+bool Fabric::give_way(const Signal& signal, uint64_t value) const noexcept {
+  const auto begin = Clock::now();
+  for (int turns = 0; own().abort.state.load(std::memory_order_acquire) != 2; ++turns) {
+    if (signal.value.load(std::memory_order_acquire) >= value) return true;
+    const auto waited = Clock::now() - begin;
+    if (waited >= kLongestYield || (turns >= kTurns && waited >= spin_)) return false;
+    sched_yield();
+  }
   return false;
 }
 
@@ -130,28 +136,6 @@ std::optional<Rank> Fabric::lost_peer() const {
 Status Fabric::check_peers() noexcept {
   const auto lost = lost_peer();
   return lost ? fail(Code::kPeerLost, fmt::format("the process of rank {} ended", *lost)) : Status();
-}
-
-// "op 7 all_gather f32 1024: waiting for rank 2 (last finished op 6, started op 6)"
-std::string Fabric::late_text() const {
-  std::string text = fmt::format("op {}", own().progress.started.load(std::memory_order_relaxed));
-  std::string late;
-  for (const bool arriving : {true, false}) {
-    if (sequence_ == 0) break;
-    for (Rank r = 0; r < size_; ++r) {
-      const Signal& signal = arriving ? block(r).messages[sequence_ & 1].sequence : block(r).done;
-      if (r == rank_ || signal.value.load(std::memory_order_relaxed) >= sequence_) continue;
-      const Progress& progress = block(r).progress;
-      fmt::format_to(std::back_inserter(late), "{} rank {} (finished op {}, started op {})", late.empty() ? "" : ",", r,
-                     progress.finished.load(std::memory_order_relaxed),
-                     progress.started.load(std::memory_order_relaxed));
-    }
-    if (!late.empty()) {
-      return fmt::format("{} {}: waiting for{}{}", text, announced(rank_), late,
-                         arriving ? " to arrive" : " to finish reading");
-    }
-  }
-  return text + ": nothing pending";
 }
 
 Status Fabric::fail(Code code, std::string text) noexcept {

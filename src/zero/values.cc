@@ -60,20 +60,23 @@ Status Values::allocate_mosaics() {
 Status Values::gather(UnitId unit, std::optional<size_t> offset) {
   const UnitLayout& layout = context_.layout.units[unit];
   Unit& state = units_[unit];
+  if (layout.value_bytes != 0) {
+    SHARDCOMM_TRY_ASSIGN(state.gathered, pool_.acquire(offset, layout.value_bytes, context_.stream));
+  }
   StreamSpan span = StreamSpan::begin(context_.stream);
   for (const auto& mosaic : state.mosaics) {
     if (!mosaic) continue;
     SHARDCOMM_TRY_ASSIGN(state.ready, context_.comm.all_gather(*mosaic, context_.stream));
   }
-  if (layout.value_bytes == 0) return span.end(context_.stream, Lane::kGather, context_, layout.name, 0);
-  SHARDCOMM_TRY_ASSIGN(state.gathered, pool_.acquire(offset, layout.value_bytes, context_.stream));
   std::vector<GatherItem> items;
   for (const UnitBucket& bucket : layout.buckets) {
     if (bucket.mosaic) continue;
     items.push_back({shard(unit, bucket), whole(unit, bucket), bucket.shard_count, bucket.dtype});
   }
-  SHARDCOMM_TRY_ASSIGN(state.ready,
-                       context_.comm.all_gather_many(items, context_.stream, collective_label("gather", layout.name)));
+  if (!items.empty()) {
+    SHARDCOMM_TRY_ASSIGN(
+        state.ready, context_.comm.all_gather_many(items, context_.stream, collective_label("gather", layout.name)));
+  }
   return span.end(context_.stream, Lane::kGather, context_, layout.name, layout.value_bytes);
 }
 
