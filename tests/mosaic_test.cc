@@ -181,5 +181,30 @@ TEST(ZeroMosaic, GivesTheBitsOfGathersWithoutTheirMemoryAndTraffic) {
   }
 }
 
+// An owner that is done early must not write what a slower rank still reads, though nothing else is between them.
+TEST(ZeroMosaic, ValuesChangeOnlyWhenAllRanksHaveRead) {
+  for (const RankMode mode : rank_modes()) {
+    run_ranks(2, mode, [](RankContext& rank) {
+      Communicator comm = rank.communicator();
+      const std::vector<UnitSpec> units = {{"u", {{.name = "w", .shape = {4 * kPage / sizeof(float)}}}}};
+      ZeroOptions options;
+      options.mosaic = true;
+      ZeroEngine engine = must(ZeroEngine::create(comm, units, options));
+      for (int round = 0; round < 6; ++round) {
+        const auto value = static_cast<float>(round);
+        must(engine.fill_parameters([&](UnitId, uint32_t, size_t, std::span<float> values) {
+          std::fill(values.begin(), values.end(), value);
+        }));
+        must(engine.before(0, Pass::kForward, StreamRef::caller()));
+        if (rank.rank() == round % 2) std::this_thread::sleep_for(20ms);
+        const std::vector<float> seen = values_of(engine.parameters(0)[0]);
+        EXPECT_EQ(static_cast<size_t>(std::count(seen.begin(), seen.end(), value)), seen.size()) << "round " << round;
+        must(engine.after(0, Pass::kForward, StreamRef::caller()));
+        must(engine.finish_step(StreamRef::caller()));
+      }
+    });
+  }
+}
+
 }  // namespace
 }  // namespace shardcomm::testing
