@@ -7,6 +7,7 @@
 
 #include "bootstrap/bootstrap.h"
 #include "tests/bootstrap_raw.h"
+#include "tests/live_threads.h"
 
 namespace shardcomm {
 namespace {
@@ -292,15 +293,12 @@ TEST(Strangers, JobsOneAfterTheOtherOnOnePortLeaveNothingBehind) {
   const auto open_files = [] {
     return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator());
   };
-  const auto threads = [] {
-    return std::distance(std::filesystem::directory_iterator("/proc/self/task"), std::filesystem::directory_iterator());
-  };
   meet(port, 3, 1);
   const auto files_before = open_files();
-  const auto threads_before = threads();
+  const size_t threads_before = testing::live_threads();
   for (int i = 0; i < 50; ++i) meet(port, 3, 1);
   EXPECT_EQ(open_files(), files_before);
-  EXPECT_EQ(threads(), threads_before);
+  EXPECT_EQ(testing::live_threads(), threads_before);
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "shardcomm/shardcomm.h"
+#include "tests/live_threads.h"
 #include "tests/rank_group.h"
 
 namespace shardcomm::testing {
@@ -104,7 +105,7 @@ struct Resources {
   size_t descriptors, threads, mappings;
   size_t shared_mappings;  // of shardcomm's segments
   static Resources now() {
-    Resources found{files_in("/proc/self/fd").size(), files_in("/proc/self/task").size(), 0, 0};
+    Resources found{files_in("/proc/self/fd").size(), live_threads(), 0, 0};
     std::ifstream maps("/proc/self/maps");
     for (std::string line; std::getline(maps, line);) {
       ++found.mappings;

@@ -10,9 +10,9 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <thread>
 
+#include "tests/live_threads.h"
 #include "tests/rank_place.h"
 
 // Of AddressSanitizer, where it is linked: _exit would skip its search for leaks.
@@ -85,20 +85,11 @@ struct Child {
   _exit(0);
 }
 
-// Threads that have been joined may show for a moment longer.
-bool is_alone() {
 #if defined(__SANITIZE_THREAD__)
-  constexpr int kOwnThreads = 2;  // ThreadSanitizer has one
+constexpr size_t kOwnThreads = 2;  // ThreadSanitizer has one
 #else
-  constexpr int kOwnThreads = 1;
+constexpr size_t kOwnThreads = 1;
 #endif
-  for (int i = 0; i < 200; ++i) {
-    const auto threads = std::filesystem::directory_iterator("/proc/self/task");
-    if (std::distance(begin(threads), end(threads)) <= kOwnThreads) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return false;
-}
 
 class Group {
  public:
@@ -247,7 +238,7 @@ class Group {
 
 RankReport run_processes(const RankContext::Place& place, const std::function<void(RankContext&)>& function,
                          const RankRun& run) {
-  if (!is_alone()) {
+  if (live_threads() > kOwnThreads) {
     ADD_FAILURE() << "cannot fork: this process has other threads";
     return {.failures = {{-1, "other threads"}}, .published = {}, .wait_status = {}};
   }
