@@ -21,12 +21,12 @@ struct Memory {
   bool odd_ranks_use_window;
 };
 inline constexpr Memory kWindowMemory{"window", "", true, true};
-inline constexpr Memory kAttachedMemory{"attached", "memory_access=auto", false, false};
-inline constexpr Memory kSmallPieces{"small_pieces", "memory_access=auto,chunk_bytes=4160", false, false};
+inline constexpr Memory kAttachedMemory{"attached", "memory_access=attach", false, false};
+inline constexpr Memory kSmallPieces{"small_pieces", "memory_access=attach,chunk_bytes=4160", false, false};
 inline constexpr Memory kStagedMemory{"staged", "memory_access=staging", false, false};
 inline constexpr Memory kSmallRing{"small_ring", "memory_access=staging,staging_bytes=16384", false, false};
 inline constexpr Memory kMixedMemory{"mixed", "memory_access=staging,staging_bytes=40000", true, false};
-inline constexpr Memory kMixedAttached{"mixed_attached", "", false, true};
+inline constexpr Memory kMixedAttached{"mixed_attached", "memory_access=attach", false, true};
 
 // A stretch of memory from which buffers are cut, each between guard bytes.
 class Arena {

@@ -163,6 +163,17 @@ TEST(Run, EndsEverythingWithSigterm) {
   EXPECT_LT(result.took, milliseconds(5000));
 }
 
+TEST(Run, PassesTheUsersSignalsOn) {
+  for (const int signal : {SIGUSR1, SIGUSR2}) {
+    Command command(shell(2, "trap 'exit 7' USR1; trap 'exit 8' USR2; echo ready; while :; do sleep 0.01; done"));
+    for (int rank = 0; rank < 2; ++rank) ASSERT_GT(command.rank(rank), 0);
+    for (int i = 0; i < 2000 && lines_of(command.out_so_far()).size() < 2; ++i)
+      std::this_thread::sleep_for(milliseconds(5));
+    command.send(signal);
+    EXPECT_EQ(command.wait().code, signal == SIGUSR1 ? 7 : 8);
+  }
+}
+
 TEST(Run, RanksEndWithALauncherThatIsKilled) {
   Command command({.arguments = {"run", "-n", "3", "--", "sleep", "60"}});
   for (int rank = 0; rank < 3; ++rank) ASSERT_GT(command.rank(rank), 0);

@@ -148,8 +148,8 @@ TEST_P(LostInOperation, IsNoticedByAll) {
 INSTANTIATE_TEST_SUITE_P(
     Traffic, LostInOperation,
     ::testing::Values(Traffic{"tiny", "", 3, false, false}, Traffic{"window", "", 200'000, true, false},
-                      Traffic{"attached", "", 200'000, false, false},
-                      Traffic{"attached_asynchronous", "", 50'000, false, true},
+                      Traffic{"attached", "memory_access=attach", 200'000, false, false},
+                      Traffic{"attached_asynchronous", "memory_access=attach", 50'000, false, true},
                       Traffic{"staged", "memory_access=staging", 200'000, false, false},
                       Traffic{"small_ring", "memory_access=staging,staging_bytes=16384", 50'000, false, true}),
     [](const auto& info) { return std::string(info.param.name); });

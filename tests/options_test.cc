@@ -35,7 +35,7 @@ TEST(Options, DefaultsComeFromTheHeader) {
   ASSERT_TRUE(options.ok()) << options.status().to_string();
   EXPECT_EQ(options->timeout, milliseconds(600'000));
   EXPECT_EQ(options->transports, "auto");
-  EXPECT_EQ(options->staging_bytes, size_t{1} << 20);
+  EXPECT_EQ(options->staging_bytes, size_t{512} << 10);
 }
 
 TEST(Options, TextGoesOverTheEnvironment) {
@@ -95,7 +95,7 @@ TEST(Options, DescribeHasOneLineAKnob) {
   const std::string text = Options().describe();
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 14);
   EXPECT_NE(text.find("SHARDCOMM_STAGING_BYTES"), std::string::npos);
-  EXPECT_NE(text.find("default 1M"), std::string::npos);
+  EXPECT_NE(text.find("default 512K"), std::string::npos);
 }
 
 TEST(LauncherVariable, UnsetAndEmptyAreNothing) {

@@ -57,7 +57,7 @@ class BlockedSignals {
     signal(SIGCHLD, SIG_DFL);  // a parent that ignores it would make our children unwaitable
     sigset_t wanted;
     sigemptyset(&wanted);
-    for (int number : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) sigaddset(&wanted, number);
+    for (int number : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) sigaddset(&wanted, number);
     sigprocmask(SIG_BLOCK, &wanted, &before_);
     descriptor_ = signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK);
   }
@@ -123,9 +123,7 @@ class Job {
   int wait() {
     while (any_running()) {
       pass_on(time_to_next_step());
-      while (const int number = signals_.take()) {
-        if (number != SIGCHLD) interrupt(number);
-      }
+      while (const int number = signals_.take()) take(number);
       reap();
       if (Clock::now() >= next_step_) stop_harder();
     }
@@ -164,6 +162,11 @@ class Job {
     for (const RankProcess& rank : ranks_) {
       if (rank.running) kill(-rank.process, number);
     }
+  }
+
+  void take(int number) {
+    if (number == SIGUSR1 || number == SIGUSR2) return signal_all(number);  // means something to them, not to us
+    if (number != SIGCHLD) interrupt(number);
   }
 
   void interrupt(int number) {

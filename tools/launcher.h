@@ -22,7 +22,7 @@ struct LaunchSpec {
 // OMP_NUM_THREADS in its environment. When one fails the others have a few seconds to end by themselves (they learn of
 // it from the library), then they are terminated. Returns the exit code of the first that failed, 128 + n where signal
 // n killed it, 128 + n when n interrupted this process, or 0. Ranks end with this process, however it ends.
-// Single-threaded processes only; one launch at a time.
+// SIGUSR1 and SIGUSR2 are passed on to them. Single-threaded processes only; one launch at a time.
 Result<int> launch(const LaunchSpec& spec);
 
 // This program again as `ranks` ranks, with the same arguments but for --ranks and its value.

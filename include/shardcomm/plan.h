@@ -67,7 +67,7 @@ struct Shape {
   Collective collective = Collective::kBarrier;
   size_t count = 0;  // elements per shard (all_reduce, broadcast: of the whole)
   DType dtype = DType::kU8;
-  SourceKind memory = SourceKind::kMapped;  // what large messages would use
+  SourceKind memory = SourceKind::kMapped;  // where the buffers lie; kAttached and kStaged: in ordinary memory
 };
 
 struct SHARDCOMM_EXPORT CollectivePlan {

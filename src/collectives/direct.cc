@@ -3,6 +3,8 @@
 // the bits depend on nothing but the inputs.
 #include <fmt/format.h>
 
+#include <array>
+#include <utility>
 #include <vector>
 
 #include "collectives/engine.h"
@@ -12,16 +14,19 @@ namespace shardcomm {
 namespace {
 
 constexpr size_t kMaxEntries = kInlineCapacity / sizeof(SourceEntry);
+constexpr size_t kTableRows = 64;  // of the tables that kernels get: their cost is spread, and they stay in the caches
 
 // Announces where this rank's bytes are. Gives whether they go through the staging ring.
 bool announce_sources(Execution& execution, const Step& step) {
   Fabric& fabric = execution.fabric;
   auto* entries = reinterpret_cast<SourceEntry*>(fabric.payload().data());
+  const bool attach = fabric.attach() == Attach::kGathersAndReductions ||
+                      (fabric.attach() == Attach::kGathers && !step.geometry.reduces());
   size_t count = 0;
   bool staged = false;
   if (step.geometry.reads_from(fabric.rank())) {
     for (const Item& item : step.items) {
-      entries[count] = execution.sources.describe(item.in, step.geometry.in_bytes(item, fabric.rank()));
+      entries[count] = execution.sources.describe(item.in, step.geometry.in_bytes(item, fabric.rank()), attach);
       staged = staged || entries[count].staged != 0;
       ++count;
     }
@@ -42,6 +47,12 @@ Status copy_from(Execution& execution, const Step& step, Rank source) {
   Fabric& fabric = execution.fabric;
   const bool own = source == fabric.rank();
   const auto entries = own ? std::span<const SourceEntry>() : entries_of(fabric, source);
+  std::array<kernels::CopySegment, kTableRows> table;
+  size_t rows = 0;
+  const auto copy = [&] {
+    const std::span<const kernels::CopySegment> segments(table.data(), std::exchange(rows, 0));
+    return kernels::launch(kernels::CopySegmentsLaunch{segments, execution.footprint_bytes}, StreamRef::caller());
+  };
   for (size_t i = 0; i < step.items.size(); ++i) {
     const Item& item = step.items[i];
     const Transfer transfer = step.geometry.transfer(item, source, fabric.rank());
@@ -49,15 +60,15 @@ Status copy_from(Execution& execution, const Step& step, Rank source) {
     std::byte* target = step.geometry.target(item, source);
     const std::byte* base = own ? item.in : execution.sources.map(source, entries[i]);
     if (base != nullptr) {
-      const kernels::CopyLaunch copy{target, base + transfer.offset_bytes, transfer.bytes, execution.footprint_bytes};
-      SHARDCOMM_TRY(kernels::launch(copy, StreamRef::caller()));  // nothing to do where they are the same place
-    } else if (fabric.attach()) {
+      if (rows == kTableRows) SHARDCOMM_TRY(copy());
+      table[rows++] = {target, base + transfer.offset_bytes, transfer.bytes};
+    } else if (fabric.attach() != Attach::kNever) {
       SHARDCOMM_TRY(fabric.read(source, target, entries[i].address + transfer.offset_bytes, transfer.bytes));
     } else {
       return unreadable(source);
     }
   }
-  return {};
+  return copy();
 }
 
 namespace {
@@ -72,60 +83,102 @@ Status gather(Execution& execution, const Step& step) {
   return {};
 }
 
-// Addresses of the sources of one item. Where one is not mapped, its runs are read into `scratch`.
-struct ReduceSources {
-  std::vector<const std::byte*> base;  // by rank; null: to be attached
-  std::vector<uint64_t> address;       // by rank, in the owner's process
-  bool attached = false;
+// What a thread's reductions need, kept from one to the next.
+struct ReduceMemory {
+  std::vector<std::span<const SourceEntry>> entries;  // by rank
+  std::vector<kernels::ReduceSegment> segments;
+  std::vector<const void*> sources;  // by segment, then by rank
+  std::vector<std::byte> pieces;     // of attached sources, by rank
 };
 
-Status find_sources(Execution& execution, const Step& step, size_t i, ReduceSources& found) {
-  Fabric& fabric = execution.fabric;
-  const Item& item = step.items[i];
-  found.attached = false;
-  for (Rank r = 0; r < fabric.size(); ++r) {
-    const Transfer transfer = step.geometry.transfer(item, r, fabric.rank());
-    const auto k = static_cast<size_t>(r);
-    found.base[k] = item.in + transfer.offset_bytes;
-    if (r == fabric.rank()) continue;
-    const SourceEntry& entry = entries_of(fabric, r)[i];
-    const std::byte* mapped = execution.sources.map(r, entry);
-    found.base[k] = mapped == nullptr ? nullptr : mapped + transfer.offset_bytes;
-    found.address[k] = entry.address + transfer.offset_bytes;
-    if (mapped != nullptr) continue;
-    if (!fabric.attach()) return unreadable(r);
-    found.attached = true;
-  }
-  return {};
-}
-
-Status reduce(Execution& execution, const Step& step) {
-  Fabric& fabric = execution.fabric;
-  const auto size = static_cast<size_t>(fabric.size());
-  thread_local std::vector<std::byte> scratch;  // one piece of each attached source
-  thread_local ReduceSources found;
-  thread_local std::vector<const void*> sources;
-  found.base.resize(size);
-  found.address.resize(size);
-  sources.resize(size);
-  for (size_t i = 0; i < step.items.size(); ++i) {
-    const Item& item = step.items[i];
-    const size_t bytes = step.geometry.transfer(item, fabric.rank(), fabric.rank()).bytes;
-    if (bytes == 0) continue;
-    SHARDCOMM_TRY(find_sources(execution, step, i, found));
-    const size_t piece = found.attached ? execution.chunk_bytes : bytes;
-    if (found.attached) scratch.resize(std::max(scratch.size(), piece * size));
-    for (size_t offset = 0; offset < bytes; offset += piece) {
-      const size_t run = std::min(piece, bytes - offset);
-      for (size_t r = 0; r < size; ++r) {
-        sources[r] = found.base[r] != nullptr ? found.base[r] + offset : scratch.data() + r * piece;
-        if (found.base[r] != nullptr) continue;
-        SHARDCOMM_TRY(fabric.read(static_cast<Rank>(r), scratch.data() + r * piece, found.address[r] + offset, run));
-      }
-      SHARDCOMM_TRY(reduce_run(execution, item, offset, run, sources));
+class DirectReduce {
+ public:
+  DirectReduce(Execution& execution, const Step& step, ReduceMemory& memory)
+      : execution_(execution), fabric_(execution.fabric), step_(step), memory_(memory) {
+    memory.entries.resize(size());
+    memory.segments.clear();
+    memory.sources.resize(kTableRows * size());
+    for (Rank r = 0; r < fabric_.size(); ++r) {
+      if (r != fabric_.rank()) memory.entries[static_cast<size_t>(r)] = entries_of(fabric_, r);
     }
   }
-  return {};
+
+  Status run() {
+    for (size_t i = 0; i < step_.items.size(); ++i) {
+      const Item& item = step_.items[i];
+      const Transfer share = step_.geometry.transfer(item, fabric_.rank(), fabric_.rank());  // the same of every source
+      if (share.bytes == 0) continue;
+      const bool fits = memory_.segments.size() < kTableRows && item.dtype == dtype_ && item.op == op_;
+      if (!fits) SHARDCOMM_TRY(flush());
+      dtype_ = item.dtype;
+      op_ = item.op;
+      const void** const sources = memory_.sources.data() + memory_.segments.size() * size();
+      if (find_sources(i, share.offset_bytes, sources)) {
+        memory_.segments.push_back({item.out, sources, share.bytes / size_of(item.dtype)});
+      } else {
+        SHARDCOMM_TRY(reduce_attached(i, share, {sources, size()}));
+      }
+    }
+    return flush();
+  }
+
+ private:
+  size_t size() const noexcept { return static_cast<size_t>(fabric_.size()); }
+
+  // Where this rank's share of item i lies at every rank; null: to be attached. Gives whether it is mapped everywhere.
+  bool find_sources(size_t i, size_t offset_bytes, const void** sources) {
+    bool all_mapped = true;
+    for (size_t k = 0; k < size(); ++k) {
+      const auto r = static_cast<Rank>(k);
+      const std::byte* base =
+          r == fabric_.rank() ? step_.items[i].in : execution_.sources.map(r, memory_.entries[k][i]);
+      sources[k] = base == nullptr ? nullptr : base + offset_bytes;
+      all_mapped = all_mapped && base != nullptr;
+    }
+    return all_mapped;
+  }
+
+  Status flush() {
+    const kernels::ReduceSegmentsLaunch table{memory_.segments, size(), dtype_, op_, execution_.footprint_bytes};
+    if (!memory_.segments.empty()) SHARDCOMM_TRY(kernels::launch(table, StreamRef::caller()));
+    memory_.segments.clear();
+    return {};
+  }
+
+  // Piece after piece, so that what has been attached is still in the caches when it is combined.
+  Status reduce_attached(size_t i, const Transfer& share, std::span<const void*> sources) {
+    const size_t piece = execution_.chunk_bytes;
+    memory_.pieces.resize(std::max(memory_.pieces.size(), piece * size()));
+    const std::vector<const void*> mapped(sources.begin(), sources.end());
+    for (size_t offset = 0; offset < share.bytes; offset += piece) {
+      const size_t run = std::min(piece, share.bytes - offset);
+      for (size_t k = 0; k < size(); ++k) {
+        if (mapped[k] != nullptr) {
+          sources[k] = static_cast<const std::byte*>(mapped[k]) + offset;
+          continue;
+        }
+        if (fabric_.attach() == Attach::kNever) return unreadable(static_cast<Rank>(k));
+        std::byte* const into = memory_.pieces.data() + k * piece;
+        const uint64_t address = memory_.entries[k][i].address + share.offset_bytes + offset;
+        SHARDCOMM_TRY(fabric_.read(static_cast<Rank>(k), into, address, run));
+        sources[k] = into;
+      }
+      SHARDCOMM_TRY(reduce_run(execution_, step_.items[i], offset, run, sources));
+    }
+    return {};
+  }
+
+  Execution& execution_;
+  Fabric& fabric_;
+  const Step& step_;
+  ReduceMemory& memory_;
+  DType dtype_{};  // of the segments
+  ReduceOp op_{};
+};
+
+Status reduce(Execution& execution, const Step& step) {
+  thread_local ReduceMemory memory;
+  return DirectReduce(execution, step, memory).run();
 }
 
 Status run_batch(Execution& execution, const Step& step) {

@@ -42,6 +42,9 @@ class Geometry {
   // Whether all readers take the same bytes of a source.
   bool same_for_all() const noexcept { return pattern_ != Pattern::kReduce && pattern_ != Pattern::kExchange; }
 
+  // Whether every rank takes item.count elements from every other.
+  bool is_even() const noexcept { return pattern_ != Pattern::kBroadcast && share_count_ == 0 && counts_.empty(); }
+
   size_t share_count(const Item& item, Rank r) const noexcept {
     const auto i = static_cast<size_t>(r);
     if (share_count_ != 0) return std::min(share_count_, item.count - std::min(item.count, i * share_count_));

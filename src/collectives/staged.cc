@@ -1,6 +1,7 @@
-// Ordinary memory that peers cannot read: its owner copies it through a ring in its control block, chunk by chunk, and
-// every reader takes each chunk and hands the slot back. All ranks walk the chunks in the same order and stage chunk c
-// before they read chunk c of their peers, which waits only for chunks before c: so no circle of waits can close.
+// Ordinary memory that peers do not read themselves: its owner copies it through a ring in its control block, chunk by
+// chunk, and every reader takes each chunk and hands the slot back. All ranks go through the same steps; step s stages
+// chunk s and takes chunk s − kAhead. Staging chunk s waits until the peers have taken chunk s − kStagingSlots, in
+// their step s − kStagingSlots + kAhead: all waits are for earlier steps, so no circle of them can close.
 #include <cstring>
 #include <vector>
 
@@ -55,16 +56,20 @@ class StagedRun {
 
   Status run() {
     const uint64_t own = chunks_[static_cast<size_t>(fabric_.rank())];
-    if (step_.geometry.reduces()) {
-      SHARDCOMM_TRY(run_reduce(own));
-    } else {
-      SHARDCOMM_TRY(run_gather(own));
+    for (uint64_t s = 0; s < most_chunks_ + kAhead; ++s) {
+      if (s < own) SHARDCOMM_TRY(stage(s));
+      if (s < kAhead) continue;
+      SHARDCOMM_TRY(step_.geometry.reduces() ? reduce(s - kAhead) : gather(s - kAhead));
     }
+    if (!step_.geometry.reduces()) SHARDCOMM_TRY(gather_unstaged());
     fabric_.stage_finish(own);
     return {};
   }
 
  private:
+  // Half the ring: ranks may be that many chunks apart before one waits for another.
+  static constexpr uint64_t kAhead = kStagingSlots / 2;
+
   // This rank's chunk, for whoever reads it.
   Status stage(uint64_t chunk) {
     SHARDCOMM_TRY_ASSIGN(std::byte * slot, fabric_.stage_slot(chunk, execution_.limit));
@@ -93,24 +98,27 @@ class StagedRun {
     return step_.geometry.same_for_all() ? slot : slot + static_cast<size_t>(fabric_.rank()) * part_;
   }
 
-  Status run_gather(uint64_t own) {
-    const Rank me = fabric_.rank();
-    for (uint64_t chunk = 0; chunk < most_chunks_; ++chunk) {
-      if (chunk < own) SHARDCOMM_TRY(stage(chunk));
-      for (int distance = 1; distance < fabric_.size(); ++distance) {
-        const Rank source = (me + distance) % fabric_.size();
-        const auto s = static_cast<size_t>(source);
-        if (!staged_[s] || chunk >= chunks_[s]) continue;
-        SHARDCOMM_TRY_ASSIGN(const std::byte* slot, fabric_.staged(source, chunk, execution_.limit));
-        if (in_[s].next_chunk(part_)) {
-          for (TransferCursor::Run run; in_[s].next_run(run);) {
-            std::memcpy(step_.geometry.target(step_.items[run.item], source) + run.offset_bytes,
-                        own_part(slot) + run.position_bytes, run.bytes);
-          }
+  Status gather(uint64_t chunk) {
+    for (int distance = 1; distance < fabric_.size(); ++distance) {
+      const Rank source = (fabric_.rank() + distance) % fabric_.size();
+      const auto k = static_cast<size_t>(source);
+      if (!staged_[k] || chunk >= chunks_[k]) continue;
+      SHARDCOMM_TRY_ASSIGN(const std::byte* slot, fabric_.staged(source, chunk, execution_.limit));
+      if (in_[k].next_chunk(part_)) {
+        for (TransferCursor::Run run; in_[k].next_run(run);) {
+          std::byte* target = step_.geometry.target(step_.items[run.item], source) + run.offset_bytes;
+          const std::byte* from = own_part(slot) + run.position_bytes;
+          SHARDCOMM_TRY(kernels::launch(kernels::CopyLaunch{target, from, run.bytes, execution_.footprint_bytes},
+                                        StreamRef::caller()));
         }
-        fabric_.stage_release(source, chunk);
       }
+      fabric_.stage_release(source, chunk);
     }
+    return {};
+  }
+
+  Status gather_unstaged() {
+    const Rank me = fabric_.rank();
     for (Rank source = 0; source < fabric_.size(); ++source) {
       if (step_.geometry.reads_from(source) && (source == me || !staged_[static_cast<size_t>(source)])) {
         SHARDCOMM_TRY(copy_from(execution_, step_, source));
@@ -119,17 +127,13 @@ class StagedRun {
     return {};
   }
 
-  Status run_reduce(uint64_t own) {
-    // A rank that takes nothing itself still hands back the slots that others need; so it walks all chunks.
-    TransferCursor& cursor = in_[static_cast<size_t>(fabric_.rank())];
-    for (uint64_t chunk = 0; chunk < most_chunks_; ++chunk) {
-      if (chunk < own) SHARDCOMM_TRY(stage(chunk));
-      SHARDCOMM_TRY(open_slots(chunk));
-      SHARDCOMM_TRY(reduce_chunk(cursor));
-      for (Rank r = 0; r < fabric_.size(); ++r) {
-        const auto k = static_cast<size_t>(r);
-        if (r != fabric_.rank() && staged_[k] && chunk < chunks_[k]) fabric_.stage_release(r, chunk);
-      }
+  // A rank that takes nothing itself still hands back the slots that others need; so it walks all chunks.
+  Status reduce(uint64_t chunk) {
+    SHARDCOMM_TRY(open_slots(chunk));
+    SHARDCOMM_TRY(reduce_runs(in_[static_cast<size_t>(fabric_.rank())]));
+    for (Rank r = 0; r < fabric_.size(); ++r) {
+      const auto k = static_cast<size_t>(r);
+      if (r != fabric_.rank() && staged_[k] && chunk < chunks_[k]) fabric_.stage_release(r, chunk);
     }
     return {};
   }
@@ -144,7 +148,7 @@ class StagedRun {
     return {};
   }
 
-  Status reduce_chunk(TransferCursor& cursor) {
+  Status reduce_runs(TransferCursor& cursor) {
     if (!cursor.next_chunk(part_)) return {};
     std::vector<const void*> sources(staged_.size());
     for (TransferCursor::Run run; cursor.next_run(run);) {

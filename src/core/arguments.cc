@@ -42,13 +42,15 @@ Status check_op(DType dtype, ReduceOp op) {
   return {};
 }
 
-Status check_pointer(const void* pointer, size_t bytes, DType dtype, std::string_view what) {
-  if (bytes == 0) return {};
+[[gnu::cold, gnu::noinline]] Status bad_pointer(const void* pointer, DType dtype, std::string_view what) {
   if (pointer == nullptr) return invalid(fmt::format("{} is null", what));
-  if ((reinterpret_cast<uintptr_t>(pointer) & (size_of(dtype) - 1)) != 0) {  // a power of two
-    return invalid(fmt::format("{} is not aligned to its {} elements", what, name(dtype)));
-  }
-  return {};
+  return invalid(fmt::format("{} is not aligned to its {} elements", what, name(dtype)));
+}
+
+Status check_pointer(const void* pointer, size_t bytes, DType dtype, std::string_view what) {
+  const bool aligned = (reinterpret_cast<uintptr_t>(pointer) & (size_of(dtype) - 1)) == 0;  // a power of two
+  if (bytes == 0 || (pointer != nullptr && aligned)) return {};
+  return bad_pointer(pointer, dtype, what);
 }
 
 // A shard and a whole of which it is, or is not, the part at `offset_bytes`.

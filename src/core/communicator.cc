@@ -32,6 +32,23 @@ Status check_group(const Communicator::Group& self) {
   return Status(Code::kInvalidArgument, fmt::format("rank {} is none of {} ranks", self.rank, self.size));
 }
 
+bool reduces(Collective collective) {
+  return collective == Collective::kReduceScatter || collective == Collective::kAllReduce ||
+         collective == Collective::kReduceScatterV || collective == Collective::kReduceScatterMany;
+}
+
+// How these ranks reach what `shape` describes: ordinary memory in one way only.
+SourceKind as_reached(const Fabric& fabric, const Shape& shape) {
+  if (shape.memory != SourceKind::kAttached && shape.memory != SourceKind::kStaged) return shape.memory;
+  if (fabric.is_one_process()) return SourceKind::kMapped;
+  switch (fabric.attach()) {
+    case Attach::kNever: return SourceKind::kStaged;
+    case Attach::kGathers: return reduces(shape.collective) ? SourceKind::kStaged : SourceKind::kAttached;
+    case Attach::kGathersAndReductions: return SourceKind::kAttached;
+  }
+  return SourceKind::kStaged;
+}
+
 }  // namespace
 
 Communicator::Communicator(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
@@ -173,8 +190,9 @@ Result<Work> Communicator::all_gather_many(std::span<const GatherItem> given, St
                                            std::string_view label) {
   std::vector<Item> items;
   items.reserve(given.size());
+  const Group& self = impl_->core->self;
   for (const GatherItem& one : given) {
-    const Status checked = check(AllGatherArgs{one.shard, one.full, one.count, one.dtype}, rank(), size());
+    const Status checked = check(AllGatherArgs{one.shard, one.full, one.count, one.dtype}, self.rank, self.size);
     if (!checked.ok()) return checked.context(fmt::format("checking item {}", items.size()));
     items.push_back(item(one.shard, one.full, one.count, one.dtype));
   }
@@ -185,8 +203,10 @@ Result<Work> Communicator::reduce_scatter_many(std::span<const ReduceItem> given
                                                std::string_view label) {
   std::vector<Item> items;
   items.reserve(given.size());
+  const Group& self = impl_->core->self;
   for (const ReduceItem& one : given) {
-    const Status checked = check(ReduceScatterArgs{one.full, one.shard, one.count, one.dtype, one.op}, rank(), size());
+    const Status checked =
+        check(ReduceScatterArgs{one.full, one.shard, one.count, one.dtype, one.op}, self.rank, self.size);
     if (!checked.ok()) return checked.context(fmt::format("checking item {}", items.size()));
     items.push_back(item(one.full, one.shard, one.count, one.dtype, one.op));
   }
@@ -211,7 +231,7 @@ CollectivePlan Communicator::explain(const Shape& shape) const {
   Operation made = operation(shape.collective, {&one, 1}, {});
   if (shape.collective == Collective::kAllGatherV || shape.collective == Collective::kReduceScatterV)
     made.counts = counts;
-  CollectivePlan plan = core.chooser.explain(workload_of(made, size(), shape.memory));
+  CollectivePlan plan = core.chooser.explain(workload_of(made, size(), as_reached(*core.fabric, shape)));
   plan.transport = core.fabric->transport_name();
   plan.chunk_bytes = core.options.chunk_bytes;
   return plan;

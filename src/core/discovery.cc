@@ -8,6 +8,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "base/log.h"
 #include "core/core.h"
 
 namespace shardcomm {
@@ -79,9 +80,30 @@ Result<std::unique_ptr<MappedTransport>> open_transport(Device device, const Opt
                 fmt::format("no usable transport in '{}' (built in: {}){}", options.transports, known, reasons));
 }
 
+// What the ranks have measured, as bytes; empty where the figures of the machine model stand, or nobody asks.
+std::string measured_access(const Options& options) {
+  if (options.memory_access != "auto" || !options.tune_file.empty()) return {};
+  const AccessSpeed speed = access_speed();
+  return {reinterpret_cast<const char*>(&speed), sizeof speed};
+}
+
+// In place of the model's own figures, the mean of what the ranks measured.
+void use_measured(MachineModel& machine, std::span<const std::string> speeds) {
+  AccessSpeed sum;
+  for (const std::string& bytes : speeds) {
+    AccessSpeed one;
+    if (bytes.size() != sizeof one) return;
+    std::memcpy(&one, bytes.data(), sizeof one);
+    sum.attach_gbs += one.attach_gbs;
+    sum.staged_gbs += one.staged_gbs;
+  }
+  machine.attach_gbs = sum.attach_gbs / static_cast<double>(speeds.size());
+  machine.staged_gbs = sum.staged_gbs / static_cast<double>(speeds.size());
+}
+
 struct Prepared {
   std::optional<Fabric::Offer> offer;
-  std::string blob;  // status, transport card, control card, usable cores
+  std::string blob;  // status, transport card, control card, usable cores, measured access
 };
 
 Prepared prepare(Communicator::Group self, const Options& options) {
@@ -90,15 +112,25 @@ Prepared prepare(Communicator::Group self, const Options& options) {
     return Fabric::prepare(std::move(transport), self.rank, self.size, options);
   };
   Result<Fabric::Offer> offer = attempt();
-  if (!offer.ok()) return {std::nullopt, pack({pack_status(offer.status()), "", "", ""})};
-  std::string blob = pack({pack_status({}), offer->transport_card, offer->control_card, usable_cores()});
+  if (!offer.ok()) return {std::nullopt, pack({pack_status(offer.status()), "", "", "", ""})};
+  std::string blob =
+      pack({pack_status({}), offer->transport_card, offer->control_card, usable_cores(), measured_access(options)});
   return {std::move(offer).value(), std::move(blob)};
 }
 
-// auto: attach where every rank can. attach: insist. staging: never.
-Status attach_status(const Fabric& fabric, const Options& options) {
-  if (options.memory_access == "staging") return Status(Code::kUnavailable, "staging was asked for");
-  return fabric.can_attach_all();
+// By whoever can, unless staging is asked for or is faster. A reduction copies what it attaches and then reads the
+// copy: that is what staging does, less the pinning of pages.
+Attach use_attach(const Status& all_can, const Options& options, const MachineModel& machine, Rank rank) {
+  if (options.memory_access == "staging") return Attach::kNever;
+  if (!all_can.ok()) {
+    const Level level = options.memory_access == "attach" && rank == 0 ? Level::kWarn : Level::kDebug;
+    log(level, "rank {}: ordinary memory goes through the staging ring: {}", rank, all_can.message());
+    return Attach::kNever;
+  }
+  log(Level::kDebug, "rank {}: cross-memory attach reads {:.1f} GB/s, the staging ring {:.1f} GB/s", rank,
+      machine.attach_gbs, machine.staged_gbs);
+  if (options.memory_access == "attach") return Attach::kGathersAndReductions;
+  return machine.attach_gbs >= machine.staged_gbs ? Attach::kGathers : Attach::kNever;
 }
 
 }  // namespace
@@ -106,7 +138,7 @@ Status attach_status(const Fabric& fabric, const Options& options) {
 Result<Connection> connect_ranks(Communicator::Group self, const Options& options, Deadline deadline,
                                  const Meeting& meeting) {
   const Exchange& exchange = meeting.exchange;
-  const Result<MachineModel> machine = machine_model(options);
+  Result<MachineModel> machine = machine_model(options);
   SHARDCOMM_TRY_ASSIGN(const auto protocols, exchange("protocol", protocol_text(options, machine)));
   for (size_t r = 1; r < protocols.size(); ++r) {
     if (protocols[r] == protocols[0]) continue;
@@ -118,15 +150,17 @@ Result<Connection> connect_ranks(Communicator::Group self, const Options& option
 
   Prepared mine = prepare(self, options);
   SHARDCOMM_TRY_ASSIGN(const auto blobs, exchange("cards", mine.blob));
-  std::vector<std::string> statuses, transport_cards, control_cards, cores;
+  std::vector<std::string> statuses, transport_cards, control_cards, cores, speeds;
   for (const std::string& blob : blobs) {
-    SHARDCOMM_TRY_ASSIGN(auto fields, unpack(blob, 4));
+    SHARDCOMM_TRY_ASSIGN(auto fields, unpack(blob, 5));
     statuses.push_back(std::move(fields[0]));
     transport_cards.push_back(std::move(fields[1]));
     control_cards.push_back(std::move(fields[2]));
     cores.push_back(std::move(fields[3]));
+    speeds.push_back(std::move(fields[4]));
   }
   SHARDCOMM_TRY(first_failure(statuses));
+  use_measured(machine.value(), speeds);
   Topology topology = Topology::single_node(self.size, count_cores(cores));
   SHARDCOMM_TRY_ASSIGN(Chooser chooser, Chooser::create({topology, machine.value()}, options.algorithm));
 
@@ -135,7 +169,7 @@ Result<Connection> connect_ranks(Communicator::Group self, const Options& option
   Result<std::unique_ptr<FlightRecorder>> flight =
       FlightRecorder::create({meeting.job, identity_of(control_cards), self.rank, self.size}, options);
   const Status ready = connected.ok() ? flight.status() : connected.status();
-  const Status attach = connected.ok() ? attach_status(*connected.value(), options) : Status();
+  const Status attach = connected.ok() ? connected.value()->can_attach_all() : Status();
   SHARDCOMM_TRY_ASSIGN(const auto results, exchange("connected", pack({pack_status(ready), pack_status(attach)})));
   std::vector<std::string> connects, attaches;
   for (const std::string& blob : results) {
@@ -144,12 +178,8 @@ Result<Connection> connect_ranks(Communicator::Group self, const Options& option
     attaches.push_back(std::move(fields[1]));
   }
   SHARDCOMM_TRY(first_failure(connects));
-  const Status all_attach = first_failure(attaches);
-  if (!all_attach.ok() && options.memory_access == "attach")
-    return all_attach.context("looking for cross-memory attach");
-
   std::shared_ptr<Fabric> fabric = std::move(connected).value();
-  fabric->set_attach(all_attach.ok());
+  fabric->set_attach(use_attach(first_failure(attaches), options, machine.value(), self.rank));
   fabric->set_oversubscribed(self.size > topology.cores_per_node);
   fabric->release_cards();  // every peer has mapped what it needs
   return Connection{std::move(fabric), std::move(topology), std::move(chooser), std::move(flight).value()};

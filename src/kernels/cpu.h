@@ -4,7 +4,7 @@
 
 namespace shardcomm::kernels {
 
-// Of the cache that the cores share; 32 MiB where the system does not tell.
+// Of one such cache, where a machine has several; 32 MiB where the system does not tell.
 size_t last_level_cache_bytes() noexcept;
 
 }  // namespace shardcomm::kernels

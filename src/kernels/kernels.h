@@ -38,8 +38,35 @@ struct ReduceLaunch {
   size_t footprint_bytes = 0;
 };
 
+// Tables of the above: one launch for the tensors of a whole model. The segments' targets are apart from each other and
+// from the other segments' sources.
+struct CopySegment {
+  std::byte* target;
+  const std::byte* source;
+  size_t bytes;
+};
+struct CopySegmentsLaunch {
+  std::span<const CopySegment> segments;
+  size_t footprint_bytes = 0;
+};
+
+struct ReduceSegment {
+  std::byte* target;
+  const void* const* sources;  // source_count of them
+  size_t count;                // elements
+};
+struct ReduceSegmentsLaunch {
+  std::span<const ReduceSegment> segments;
+  size_t source_count;
+  DType dtype;
+  ReduceOp op;
+  size_t footprint_bytes = 0;
+};
+
 Status launch(const CopyLaunch& args, StreamRef stream);
+Status launch(const CopySegmentsLaunch& args, StreamRef stream);
 // kUnsupported where !supports(dtype, op), kInvalidArgument without sources.
 Status launch(const ReduceLaunch& args, StreamRef stream);
+Status launch(const ReduceSegmentsLaunch& args, StreamRef stream);
 
 }  // namespace shardcomm::kernels

@@ -54,6 +54,10 @@ struct OperationName {
   std::string_view label;
 };
 
+// Who reads ordinary memory by cross-memory attach; the others read it from the staging ring. Agreed once by all ranks,
+// since the owner of the bytes decides whether to stage them.
+enum class Attach : uint8_t { kNever, kGathers, kGathersAndReductions };
+
 class Fabric;
 
 // Where bytes are, for the length of one operation: it remembers the window it found last, because most of what one
@@ -62,11 +66,12 @@ class SourceLookup {
  public:
   explicit SourceLookup(const Fabric& fabric) noexcept : fabric_(fabric) {}
 
-  SourceEntry describe(const void* address, size_t bytes) noexcept {
+  // `attach`: ordinary memory is read from its place; otherwise from the staging ring.
+  SourceEntry describe(const void* address, size_t bytes, bool attach) noexcept {
     if (last_ != nullptr && last_->holds(static_cast<const std::byte*>(address), bytes)) {
       return {reinterpret_cast<uint64_t>(address), last_->id, 0};
     }
-    return search(address, bytes);
+    return search(address, bytes, attach);
   }
   // Null: not mapped here.
   const std::byte* map(Rank peer, const SourceEntry& entry) noexcept {
@@ -74,7 +79,7 @@ class SourceLookup {
   }
 
  private:
-  SourceEntry search(const void* address, size_t bytes) noexcept;
+  SourceEntry search(const void* address, size_t bytes, bool attach) noexcept;
   const std::byte* search(Rank peer, const SourceEntry& entry) noexcept;
   const Fabric& fabric_;
   const MappedWindow* last_ = nullptr;  // stays while operations use it, by the rule of window.h
@@ -101,12 +106,11 @@ class Fabric {
   int size() const noexcept { return size_; }
   std::string_view transport_name() const noexcept { return transport_->name(); }
 
-  // Whether ordinary memory of every rank can be read in place by cross-memory attach. Agreed once by all ranks,
-  // since the owner of the bytes decides whether to stage them.
-  Status can_attach_all() const;
-  void set_attach(bool agreed) noexcept { attach_ = agreed; }
+  Status can_attach_all() const;  // ok: read() works on ordinary memory of every rank
+  void set_attach(Attach agreed) noexcept { attach_ = agreed; }
   void release_cards() noexcept { control_->close_fd(); }  // once every peer has connected
-  bool attach() const noexcept { return attach_; }
+  Attach attach() const noexcept { return attach_; }
+  bool is_one_process() const noexcept { return all_same_process_; }  // all ranks are its threads
   void set_oversubscribed(bool more_ranks_than_cores) noexcept { oversubscribed_ = more_ranks_than_cores; }
 
   // --- announcing ---
@@ -175,7 +179,7 @@ class Fabric {
   Birthplace birthplace_;
   Rank rank_ = 0;
   int size_ = 1;
-  bool attach_ = false;
+  Attach attach_ = Attach::kNever;
   bool all_same_process_ = false;
   std::vector<uint8_t> same_process_;  // by rank
   bool oversubscribed_ = false;

@@ -6,7 +6,7 @@
 namespace shardcomm {
 
 // Threads of one process read each other's memory by its addresses; no window of theirs is ever remembered.
-SourceEntry SourceLookup::search(const void* address, size_t bytes) noexcept {
+SourceEntry SourceLookup::search(const void* address, size_t bytes, bool attach) noexcept {
   SourceEntry entry{reinterpret_cast<uint64_t>(address), kNoWindow, 0};
   if (fabric_.all_same_process_) return entry;
   const auto* begin = static_cast<const std::byte*>(address);
@@ -14,7 +14,7 @@ SourceEntry SourceLookup::search(const void* address, size_t bytes) noexcept {
   const auto found = std::find_if(fabric_.windows_.begin(), fabric_.windows_.end(),
                                   [&](const auto& window) { return window->holds(begin, bytes); });
   if (found == fabric_.windows_.end()) {
-    entry.staged = fabric_.attach_ ? 0 : 1;
+    entry.staged = attach ? 0 : 1;
     return entry;
   }
   last_ = found->get();
