@@ -13,8 +13,8 @@ struct SHARDCOMM_EXPORT Options {
   std::string transports = "auto";  // SHARDCOMM_TRANSPORTS: ordered list, e.g. "shm"
   size_t chunk_bytes = 0;           // SHARDCOMM_CHUNK_BYTES: piece of a staged or attached copy; 0: planner chooses
   size_t staging_bytes = size_t{512} << 10;  // SHARDCOMM_STAGING_BYTES: shared staging ring of each rank
-  std::string memory_access = "auto";      // SHARDCOMM_MEMORY_ACCESS: how peers read ordinary memory: auto (the faster
-                                           // here), attach (cross-memory attach, where allowed), staging
+  std::string memory_access = "auto";  // SHARDCOMM_MEMORY_ACCESS: how peers read ordinary memory: auto (the faster
+                                       // here), attach (cross-memory attach, where allowed), staging
   std::chrono::milliseconds timeout{600'000};       // SHARDCOMM_TIMEOUT_MS: for one operation
   std::chrono::milliseconds init_timeout{120'000};  // SHARDCOMM_INIT_TIMEOUT_MS: for meeting and connecting
   std::chrono::microseconds spin{20};               // SHARDCOMM_SPIN_US: busy waiting before sleeping in the kernel

@@ -104,7 +104,8 @@ const Knob kKnobs[] = {
      .show = [](const Options& o) { return size_text(o.staging_bytes); }},
     {.name = "memory_access",
      .variable = "SHARDCOMM_MEMORY_ACCESS",
-     .help = "how peers read ordinary memory: auto (the faster), attach (cross-memory attach, where allowed) or staging",
+     .help =
+         "how peers read ordinary memory: auto (the faster), attach (cross-memory attach, where allowed) or staging",
      .set =
          [](Options& o, std::string_view v) {
            return set_word(o.memory_access, v, {"auto", "attach", "staging"});

@@ -24,6 +24,9 @@ struct Item {
 
 // A checked call, the same on every rank but for the addresses.
 struct Operation {
+  Operation(Collective which, std::span<const Item> tensors, std::string_view name) noexcept
+      : collective(which), items(tensors), label(name) {}
+
   Collective collective;
   Rank root = 0;
   std::span<const Item> items;     // one; none for a barrier; many for the _many forms
@@ -33,7 +36,7 @@ struct Operation {
   bool mosaic = false;       // all_gather of a mosaic window
   Signature signature = {};  // of all of the above, by sign()
 };
-Signature sign(const Operation& operation) noexcept;
+void sign(Operation& operation) noexcept;
 
 struct Execution {
   Fabric& fabric;

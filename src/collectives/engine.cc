@@ -29,8 +29,10 @@ uint64_t hash_items(std::span<const Item> items) noexcept {
 
 }  // namespace
 
-Signature sign(const Operation& operation) noexcept {
-  Signature signature{static_cast<uint8_t>(operation.collective), 0, 0, 0, operation.root, 0, 0};
+void sign(Operation& operation) noexcept {
+  Signature& signature = operation.signature;
+  signature.collective = static_cast<uint8_t>(operation.collective);
+  signature.root = operation.root;
   if (!operation.items.empty()) {
     const Item& first = operation.items.front();
     signature.dtype = static_cast<uint8_t>(first.dtype);
@@ -50,14 +52,11 @@ Signature sign(const Operation& operation) noexcept {
   if (!operation.label.empty()) {
     signature.detail ^= XXH3_64bits(operation.label.data(), operation.label.size());
   }
-  return signature;
 }
 
 void announce(Execution& execution, uint8_t phase, size_t payload_bytes) noexcept {
   const Operation& operation = execution.operation;
-  Signature signature = operation.signature;
-  signature.phase = phase;
-  execution.fabric.announce(signature, payload_bytes, {operation.epoch, operation.label});
+  execution.fabric.announce(operation.signature, phase, payload_bytes, {operation.epoch, operation.label});
 }
 
 std::span<const SourceEntry> entries_of(const Fabric& fabric, Rank peer) noexcept {

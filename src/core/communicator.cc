@@ -18,11 +18,7 @@ Item item(const void* in, void* out, size_t count, DType dtype, ReduceOp op = Re
 }
 
 Operation operation(Collective collective, std::span<const Item> items, std::string_view label) {
-  Operation made{};
-  made.collective = collective;
-  made.items = items;
-  made.label = label.substr(0, kLabelBytes - 1);
-  return made;
+  return Operation(collective, items, label.substr(0, kLabelBytes - 1));
 }
 
 Status check_group(const Communicator::Group& self) {
@@ -135,25 +131,28 @@ void Communicator::abort(std::string_view why) noexcept {
 }
 
 Result<Work> Communicator::all_gather(const AllGatherArgs& args, StreamRef stream) {
-  SHARDCOMM_TRY(check(args, rank(), size()));
+  SHARDCOMM_TRY(check(args, impl_->core->self.rank, impl_->core->self.size));
   const Item one = item(args.shard, args.full, args.count, args.dtype);
-  return impl_->core->submit(operation(Collective::kAllGather, {&one, 1}, args.label), stream);
+  Operation made = operation(Collective::kAllGather, {&one, 1}, args.label);
+  return impl_->core->submit(made, stream);
 }
 
 Result<Work> Communicator::reduce_scatter(const ReduceScatterArgs& args, StreamRef stream) {
-  SHARDCOMM_TRY(check(args, rank(), size()));
+  SHARDCOMM_TRY(check(args, impl_->core->self.rank, impl_->core->self.size));
   const Item one = item(args.full, args.shard, args.count, args.dtype, args.op);
-  return impl_->core->submit(operation(Collective::kReduceScatter, {&one, 1}, args.label), stream);
+  Operation made = operation(Collective::kReduceScatter, {&one, 1}, args.label);
+  return impl_->core->submit(made, stream);
 }
 
 Result<Work> Communicator::all_reduce(const AllReduceArgs& args, StreamRef stream) {
   SHARDCOMM_TRY(check(args));
   const Item one = item(args.in, args.out, args.count, args.dtype, args.op);
-  return impl_->core->submit(operation(Collective::kAllReduce, {&one, 1}, args.label), stream);
+  Operation made = operation(Collective::kAllReduce, {&one, 1}, args.label);
+  return impl_->core->submit(made, stream);
 }
 
 Result<Work> Communicator::broadcast(const BroadcastArgs& args, StreamRef stream) {
-  SHARDCOMM_TRY(check(args, size()));
+  SHARDCOMM_TRY(check(args, impl_->core->self.size));
   const Item one = item(args.data, args.data, args.count, args.dtype);
   Operation made = operation(Collective::kBroadcast, {&one, 1}, args.label);
   made.root = args.root;
@@ -161,17 +160,19 @@ Result<Work> Communicator::broadcast(const BroadcastArgs& args, StreamRef stream
 }
 
 Result<Work> Communicator::all_to_all(const AllToAllArgs& args, StreamRef stream) {
-  SHARDCOMM_TRY(check(args, size()));
+  SHARDCOMM_TRY(check(args, impl_->core->self.size));
   const Item one = item(args.in, args.out, args.count_per_rank, args.dtype);
-  return impl_->core->submit(operation(Collective::kAllToAll, {&one, 1}, args.label), stream);
+  Operation made = operation(Collective::kAllToAll, {&one, 1}, args.label);
+  return impl_->core->submit(made, stream);
 }
 
 Result<Work> Communicator::barrier(StreamRef stream, std::string_view label) {
-  return impl_->core->submit(operation(Collective::kBarrier, {}, label), stream);
+  Operation made = operation(Collective::kBarrier, {}, label);
+  return impl_->core->submit(made, stream);
 }
 
 Result<Work> Communicator::all_gather_v(const AllGatherVArgs& args, StreamRef stream) {
-  SHARDCOMM_TRY(check(args, rank(), size()));
+  SHARDCOMM_TRY(check(args, impl_->core->self.rank, impl_->core->self.size));
   const Item one = item(args.shard, args.full, 0, args.dtype);
   Operation made = operation(Collective::kAllGatherV, {&one, 1}, args.label);
   made.counts = args.counts;
@@ -179,7 +180,7 @@ Result<Work> Communicator::all_gather_v(const AllGatherVArgs& args, StreamRef st
 }
 
 Result<Work> Communicator::reduce_scatter_v(const ReduceScatterVArgs& args, StreamRef stream) {
-  SHARDCOMM_TRY(check(args, rank(), size()));
+  SHARDCOMM_TRY(check(args, impl_->core->self.rank, impl_->core->self.size));
   const Item one = item(args.full, args.shard, 0, args.dtype, args.op);
   Operation made = operation(Collective::kReduceScatterV, {&one, 1}, args.label);
   made.counts = args.counts;
@@ -196,7 +197,8 @@ Result<Work> Communicator::all_gather_many(std::span<const GatherItem> given, St
     if (!checked.ok()) return checked.context(fmt::format("checking item {}", items.size()));
     items.push_back(item(one.shard, one.full, one.count, one.dtype));
   }
-  return impl_->core->submit(operation(Collective::kAllGatherMany, items, label), stream);
+  Operation made = operation(Collective::kAllGatherMany, items, label);
+  return impl_->core->submit(made, stream);
 }
 
 Result<Work> Communicator::reduce_scatter_many(std::span<const ReduceItem> given, StreamRef stream,
@@ -210,7 +212,8 @@ Result<Work> Communicator::reduce_scatter_many(std::span<const ReduceItem> given
     if (!checked.ok()) return checked.context(fmt::format("checking item {}", items.size()));
     items.push_back(item(one.full, one.shard, one.count, one.dtype, one.op));
   }
-  return impl_->core->submit(operation(Collective::kReduceScatterMany, items, label), stream);
+  Operation made = operation(Collective::kReduceScatterMany, items, label);
+  return impl_->core->submit(made, stream);
 }
 
 Result<Work> Communicator::all_gather(Bucket& bucket, StreamRef stream) {

@@ -75,12 +75,13 @@ Core::Core(Communicator::Group group, const Options& given, Connection connectio
                               : std::max(kChunkAlign, given.chunk_bytes / kChunkAlign * kChunkAlign)) {}
 
 // One operation at a time, in order; after a failure none. A failure here is a failure of the communicator.
-template <class Body>
-Status Core::in_turn(uint64_t epoch, std::string_view what, uint64_t now, Body&& body) {
+// name() is what it is called, for people.
+template <class Name, class Body>
+Status Core::in_turn(uint64_t epoch, Name&& name, uint64_t now, Body&& body) {
   if (turnstile.passed() + 1 < epoch) now = 0;  // it will wait
   TimeLimit limit(options.timeout);
   Status status = turnstile.enter(epoch, limit, *fabric);
-  if (status.ok()) status = fabric->failure();
+  if (status.ok() && fabric->has_failed()) status = fabric->failure();
   TrafficCounters traffic{.operations = 1};
   if (status.ok()) {
     fabric->mark_started(epoch);
@@ -93,7 +94,7 @@ Status Core::in_turn(uint64_t epoch, std::string_view what, uint64_t now, Body&&
   count(traffic);
   turnstile.leave(epoch);
   if (status.ok()) return status;
-  return status.context(fmt::format("rank {} runs op {} {}", self.rank, epoch, what));
+  return status.context(fmt::format("rank {} runs op {} {}", self.rank, epoch, name()));
 }
 
 void Core::count(const TrafficCounters& operation) noexcept {
@@ -106,9 +107,11 @@ void Core::count(const TrafficCounters& operation) noexcept {
 }
 
 Status Core::run(Operation& operation, uint64_t now) {
-  return in_turn(operation.epoch, name(operation.collective), now, [&](TimeLimit& limit, TrafficCounters& traffic) {
+  const auto called = [&] { return name(operation.collective); };
+  return in_turn(operation.epoch, called, now, [&](TimeLimit& limit, TrafficCounters& traffic) {
     const Workload workload =
         workload_of(operation, self.size, operation.mosaic ? SourceKind::kMosaic : SourceKind::kMapped);
+    if (workload.announced_bytes <= sizeof(Message::payload)) fabric->expect_payload(workload.announced_bytes);
     const size_t footprint_bytes = workload.whole_bytes * static_cast<size_t>(self.size);
     Execution execution{*fabric, operation, limit, traffic, attach_chunk_bytes_, footprint_bytes};
     return chooser.choose(workload).run(execution);
@@ -140,15 +143,15 @@ struct AsyncOperation {
   std::shared_ptr<Work::State> work;
 };
 
-Result<Work> Core::submit(Operation operation, StreamRef stream) {
+Result<Work> Core::submit(Operation& operation, StreamRef stream) {
   if (stream.device().kind != Device::Kind::kHost) {
     return Status(Code::kUnsupported, "this communicator is on host memory; its operations run on host streams");
   }
   SHARDCOMM_TRY(here());
-  SHARDCOMM_TRY(failure());
+  if (fabric->has_failed()) return failure();
   if (stream.is_caller() && turnstile.passed() + 1 == next_epoch) fabric->expect_announcement();  // nothing else runs
   operation.epoch = next_epoch;
-  operation.signature = sign(operation);
+  sign(operation);
   const uint64_t now = flight->now();
   if (stream.is_caller()) {
     ++next_epoch;
@@ -170,20 +173,21 @@ Result<std::vector<std::string>> Core::exchange(std::string_view blob, std::stri
   std::vector<std::string> blobs;
   const uint64_t epoch = next_epoch++, now = flight->now();
   flight->enqueue(epoch, {.label = label}, now);
-  SHARDCOMM_TRY(in_turn(epoch, label, now, [&](TimeLimit& limit, TrafficCounters&) -> Status {
-    std::copy(blob.begin(), blob.end(), reinterpret_cast<char*>(fabric->payload().data()));
-    Signature signature{};
-    signature.collective = static_cast<uint8_t>(Collective::kBarrier);
-    for (const char c : label) signature.detail = signature.detail * 131 + static_cast<unsigned char>(c);
-    signature.phase = 1;
-    fabric->announce(signature, blob.size(), {epoch, label});
-    SHARDCOMM_TRY(fabric->collect(limit));
-    for (Rank r = 0; r < self.size; ++r) {
-      const auto payload = fabric->payload_of(r);
-      blobs.emplace_back(reinterpret_cast<const char*>(payload.data()), payload.size());
-    }
-    return {};
-  }));
+  SHARDCOMM_TRY(in_turn(
+      epoch, [&] { return label; }, now,
+      [&](TimeLimit& limit, TrafficCounters&) -> Status {
+        std::copy(blob.begin(), blob.end(), reinterpret_cast<char*>(fabric->payload().data()));
+        Signature signature{};
+        signature.collective = static_cast<uint8_t>(Collective::kBarrier);
+        for (const char c : label) signature.detail = signature.detail * 131 + static_cast<unsigned char>(c);
+        fabric->announce(signature, 1, blob.size(), {epoch, label});
+        SHARDCOMM_TRY(fabric->collect(limit));
+        for (Rank r = 0; r < self.size; ++r) {
+          const auto payload = fabric->payload_of(r);
+          blobs.emplace_back(reinterpret_cast<const char*>(payload.data()), payload.size());
+        }
+        return {};
+      }));
   return blobs;
 }
 
@@ -207,7 +211,8 @@ Status Core::failure() const {
 }
 
 Status Core::here() const {
-  if (birthplace_.is_here()) return {};
+  if (birthplace_.is_here()) [[likely]]
+    return {};
   return Status(Code::kFailedPrecondition,
                 fmt::format("rank {}: this process was forked after the communicator was made, which only the process "
                             "that made it can use",

@@ -47,8 +47,8 @@ class Core : public std::enable_shared_from_this<Core> {
  public:
   Core(Communicator::Group self, const Options& options, Connection connection);
 
-  // Runs or enqueues a checked operation. Nothing of it need outlive the call.
-  Result<Work> submit(Operation operation, StreamRef stream);
+  // Gives a checked operation its epoch and signature, and runs or enqueues it. Nothing of it need outlive the call.
+  Result<Work> submit(Operation& operation, StreamRef stream);
   // Everybody gets everybody's blob, in rank order: how windows and splits are agreed on. Runs on the calling thread.
   Result<std::vector<std::string>> exchange(std::string_view blob, std::string_view label);
 
@@ -71,8 +71,8 @@ class Core : public std::enable_shared_from_this<Core> {
   Status failure() const;  // of the fabric, and recorded
   // now: on the recorder's clock.
   Status run(Operation& operation, uint64_t now);
-  template <class Body>
-  Status in_turn(uint64_t epoch, std::string_view what, uint64_t now, Body&& body);
+  template <class Name, class Body>
+  Status in_turn(uint64_t epoch, Name&& name, uint64_t now, Body&& body);
 
   void count(const TrafficCounters& operation) noexcept;
 

@@ -44,10 +44,7 @@ Result<MosaicWindow> Communicator::allocate_mosaic(size_t shard_bytes, std::stri
 
 Result<Work> Communicator::all_gather(const MosaicWindow& mosaic, StreamRef stream) {
   const Item one{mosaic.shard(), nullptr, mosaic.shard_bytes(), DType::kU8, ReduceOp::kSum};
-  Operation operation{};
-  operation.collective = Collective::kAllGather;
-  operation.items = {&one, 1};
-  operation.label = mosaic.label().substr(0, kLabelBytes - 1);
+  Operation operation(Collective::kAllGather, {&one, 1}, mosaic.label().substr(0, kLabelBytes - 1));
   operation.mosaic = true;
   return impl_->core->submit(operation, stream);
 }

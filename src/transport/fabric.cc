@@ -78,12 +78,20 @@ Status Fabric::can_attach_all() const {
   return {};
 }
 
+void Fabric::expect_payload(size_t bytes) noexcept {
+  constexpr size_t kLine = 64, kMostLines = 16;  // about as many as a core fetches at the same time
+  const auto* message = reinterpret_cast<const std::byte*>(&own().messages[(sequence_ + 1) & 1]);
+  const size_t end = std::min(offsetof(Message, payload) + bytes, kMostLines * kLine);
+  for (size_t line = kLine; line < end; line += kLine) fetch_to_write(message + line);
+}
+
 std::span<std::byte> Fabric::payload() noexcept {
   Message& message = own().messages[(sequence_ + 1) & 1];
   return {message.payload, sizeof message.payload};
 }
 
-void Fabric::announce(const Signature& signature, size_t payload_bytes, const OperationName& name) noexcept {
+void Fabric::announce(const Signature& signature, uint8_t phase, size_t payload_bytes,
+                      const OperationName& name) noexcept {
   ++sequence_;
   Message& message = own().messages[sequence_ & 1];
   Note& note = own().notes[sequence_ & 1];
@@ -92,8 +100,10 @@ void Fabric::announce(const Signature& signature, size_t payload_bytes, const Op
   std::copy_n(name.label.data(), label_bytes, note.label);
   note.label[label_bytes] = '\0';
   announced_ = signature;
+  announced_.phase = phase;
   message.payload_bytes = static_cast<uint32_t>(payload_bytes);
   message.signature = signature;
+  message.signature.phase = phase;
   raise(message.sequence, sequence_);
 }
 

@@ -117,8 +117,10 @@ class Fabric {
   // A hint, early in a call: this rank will announce soon. Its peers have read the message's line; taking it back takes
   // as long as a signal's way.
   void expect_announcement() const noexcept { fetch_to_write(&own().messages[(sequence_ + 1) & 1]); }
+  // The same for the lines after the first, once it is this operation's turn.
+  void expect_payload(size_t bytes) noexcept;
   std::span<std::byte> payload() noexcept;  // of the next message; write, then announce
-  void announce(const Signature& signature, size_t payload_bytes, const OperationName& name) noexcept;
+  void announce(const Signature& signature, uint8_t phase, size_t payload_bytes, const OperationName& name) noexcept;
   Status collect(TimeLimit& limit);
   std::span<const std::byte> payload_of(Rank peer) const noexcept;  // after collect, until the next announce but one
   const Signature& signature_of(Rank peer) const noexcept;
@@ -152,7 +154,8 @@ class Fabric {
   void mark_finished(uint64_t epoch) noexcept { own().progress.finished.store(epoch, std::memory_order_relaxed); }
   void abort(const Status& why) noexcept;  // every rank, this one included, fails from now on
   Status failure() const;                  // what abort said, here or at a peer; ok while there is none
-  Status check_peers() noexcept;           // kPeerLost if a process ended without leaving in good order; tells everyone
+  bool has_failed() const noexcept { return own().abort.state.load(std::memory_order_acquire) == 2; }
+  Status check_peers() noexcept;  // kPeerLost if a process ended without leaving in good order; tells everyone
 
  private:
   friend class SourceLookup;
