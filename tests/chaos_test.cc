@@ -39,8 +39,8 @@ constexpr auto kShortTimeout = 2'000ms;
 constexpr auto kTooLong = kShortTimeout + 800ms;
 
 Plan plan_of(uint64_t seed, int run) {
-  constexpr const char* kOptions[] = {"", "chunk_bytes=4160", "memory_access=staging",
-                                      "memory_access=staging,staging_bytes=16384"};
+  constexpr const char* kOptions[] = {"memory_access=attach_gathers", "memory_access=attach,chunk_bytes=4160",
+                                      "memory_access=staging", "memory_access=staging,staging_bytes=16384"};
   Draw draw(random_bits(seed, static_cast<uint64_t>(run)));
   Plan plan{};
   plan.harm = static_cast<Harm>(run % kHarms);

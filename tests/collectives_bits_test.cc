@@ -90,7 +90,7 @@ TEST(Bits, AreTheSameHoweverTheyTravel) {
     Memory memory;
     size_t pieces;
   };
-  const Memory huge_pieces{"huge_pieces", "memory_access=auto,chunk_bytes=1M", false, false};
+  const Memory huge_pieces{"huge_pieces", "memory_access=attach,chunk_bytes=1M", false, false};
   const Memory odd_ring{"odd_ring", "memory_access=staging,staging_bytes=70000,spin_us=0", false, false};
   const Way ways[] = {
       {RankMode::kThreads, kAttachedMemory, 1},   {RankMode::kThreads, kAttachedMemory, 5},
@@ -178,10 +178,19 @@ TEST(Bits, AreExactForLargeOperations) {
   }
 }
 
-// More items than one message can describe: the operation is cut into several announcements.
+// More items than one message can describe, so that the operation is cut into several announcements, and than one table
+// of a kernel holds. In mixed memory the items of odd ranks lie in a window and out of it by turns.
 TEST(Bits, OfThousandsOfItems) {
-  for (const Memory& memory : {kAttachedMemory, kSmallRing}) {
-    run_ranks(2, RankMode::kProcesses, [&](RankContext& rank) {
+  struct Way {
+    RankMode mode;
+    Memory memory;
+  };
+  for (const Way& way : {Way{RankMode::kThreads, kAttachedMemory}, Way{RankMode::kProcesses, kWindowMemory},
+                         Way{RankMode::kProcesses, kAttachedMemory}, Way{RankMode::kProcesses, kMixedAttached},
+                         Way{RankMode::kProcesses, kSmallRing}}) {
+    const Memory& memory = way.memory;
+    SCOPED_TRACE(std::string(name(way.mode)) + " " + std::string(memory.name));
+    run_ranks(2, way.mode, [&](RankContext& rank) {
       Communicator comm = rank.communicator(memory.options);
       constexpr size_t kItems = 9'001, kEach = 23;
       std::vector<std::byte> in(kItems * kEach * 2 * 4), out(in.size());
@@ -189,10 +198,16 @@ TEST(Bits, OfThousandsOfItems) {
       std::vector<GatherItem> gathers;
       std::vector<ReduceItem> reduces;
       fill_elements(in.data(), test_seed(), rank.rank(), 0, kItems * kEach * 2, DType::kF32);
+      Result<Window> window = comm.allocate_window(in.size(), "items");
+      ASSERT_TRUE(window.ok()) << window.status().to_string();
+      std::copy(in.begin(), in.end(), window->data());
+      const bool in_window = me == 0 ? memory.even_ranks_use_window : memory.odd_ranks_use_window;
+      const bool by_turns = memory.even_ranks_use_window != memory.odd_ranks_use_window;
       for (size_t i = 0; i < kItems; ++i) {
         const size_t at = i * kEach * 2 * 4;
-        gathers.push_back({in.data() + at, out.data() + at, i % 7 == 0 ? 0 : kEach, DType::kF32});
-        reduces.push_back({in.data() + at, out.data() + at, i % 5 == 0 ? 0 : kEach, DType::kF32, ReduceOp::kSum});
+        const std::byte* from = (in_window && (!by_turns || i % 3 != 0) ? window->data() : in.data()) + at;
+        gathers.push_back({from, out.data() + at, i % 7 == 0 ? 0 : kEach, DType::kF32});
+        reduces.push_back({from, out.data() + at, i % 5 == 0 ? 0 : kEach, DType::kF32, ReduceOp::kSum});
       }
       ASSERT_TRUE(done(comm.all_gather_many(gathers, StreamRef::caller())).ok());
       std::vector<std::byte> peer(in.size()), expected(kEach * 4);

@@ -88,7 +88,8 @@ TEST_P(Concurrent, GroupsUnderLoadLeaveTheirInputsAlone) {
   SCOPED_TRACE("seed " + std::to_string(test_seed()));
   run_ranks(kRanks, GetParam(), [](RankContext& rank) {
     constexpr size_t kCounts[kGroups] = {12, 3'001, 16'384, 65'537, 262'144};
-    Communicator parent = rank.communicator(), staging = rank.communicator("memory_access=staging");
+    Communicator parent = rank.communicator("memory_access=attach"),
+                 staging = rank.communicator("memory_access=staging");
     std::vector<Communicator> groups;
     for (size_t g = 0; g < kGroups; ++g)
       groups.push_back(std::move((g % 2 == 0 ? parent : staging).split(0, rank.rank()).value()).value());

@@ -59,8 +59,8 @@ INSTANTIATE_TEST_SUITE_P(Threads, Random,
                          name_of);
 INSTANTIATE_TEST_SUITE_P(Processes, Random,
                          ::testing::Combine(::testing::Values(RankMode::kProcesses),
-                                            ::testing::Values(kWindowMemory, kAttachedMemory, kSmallPieces,
-                                                              kStagedMemory, kSmallRing),
+                                            ::testing::Values(kWindowMemory, kAttachedMemory, kAttachedGathers,
+                                                              kSmallPieces, kStagedMemory, kSmallRing),
                                             ::testing::Values(2, 3, 4)),
                          name_of);
 

@@ -22,6 +22,7 @@ struct Memory {
 };
 inline constexpr Memory kWindowMemory{"window", "", true, true};
 inline constexpr Memory kAttachedMemory{"attached", "memory_access=attach", false, false};
+inline constexpr Memory kAttachedGathers{"attached_gathers", "memory_access=attach_gathers", false, false};
 inline constexpr Memory kSmallPieces{"small_pieces", "memory_access=attach,chunk_bytes=4160", false, false};
 inline constexpr Memory kStagedMemory{"staged", "memory_access=staging", false, false};
 inline constexpr Memory kSmallRing{"small_ring", "memory_access=staging,staging_bytes=16384", false, false};

@@ -228,7 +228,7 @@ TEST_P(Communicators, OfOneRankCostNearlyNothing) {
 // Two communicators of the same ranks, each used by its own thread.
 TEST_P(Communicators, TwoAtOnceDoNotMix) {
   run_ranks(3, GetParam(), [](RankContext& rank) {
-    Communicator first = rank.communicator(), second = rank.communicator("memory_access=staging");
+    Communicator first = rank.communicator("memory_access=attach"), second = rank.communicator("memory_access=staging");
     const auto use = [&](Communicator& comm, uint32_t salt) {
       std::vector<uint32_t> in(30'000), out(90'000);
       for (uint32_t i = 0; i < 60; ++i) {
@@ -257,7 +257,7 @@ TEST_P(Communicators, FailOnTheirOwn) {
 }
 
 TEST_P(Communicators, CountWhatTheyMove) {
-  for (const char* options : {"", "memory_access=staging"}) {
+  for (const char* options : {"memory_access=attach", "memory_access=attach_gathers", "memory_access=staging"}) {
     run_ranks(4, GetParam(), [&](RankContext& rank) {
       Communicator comm = rank.communicator(options);
       constexpr uint64_t kRanks = 4;
@@ -356,7 +356,9 @@ TEST(OrdinaryMemory, IsReadInTheFasterWay) {
   reached(with_figures(3, 5), SourceKind::kStaged, SourceKind::kStaged);
   const SourceKind where_allowed = ranks_may_attach() ? SourceKind::kAttached : SourceKind::kStaged;
   reached("memory_access=attach", where_allowed, where_allowed);
+  reached("memory_access=attach_gathers", where_allowed, SourceKind::kStaged);
   reached(with_figures(5, 3), where_allowed, SourceKind::kStaged);
+  reached(with_figures(3, 5) + ",staging_bytes=16384", where_allowed, where_allowed);  // staged in crumbs
   reached(with_figures(3, 5) + ",memory_access=attach", where_allowed, where_allowed);
   std::filesystem::remove(file);
 }

@@ -75,7 +75,7 @@ std::vector<Waiting> waitings() {
 class Late : public ::testing::TestWithParam<RankMode> {};
 
 TEST_P(Late, WithinTheDeadlineSucceeds) {
-  for (const char* options : {"timeout_ms=5000", "timeout_ms=5000,memory_access=staging"}) {
+  for (const char* options : {"timeout_ms=5000,memory_access=attach", "timeout_ms=5000,memory_access=staging"}) {
     run_ranks(3, GetParam(), [&](RankContext& rank) {
       Communicator comm = rank.communicator(options);
       for (const Waiting& waiting : waitings()) {

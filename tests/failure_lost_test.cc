@@ -53,7 +53,7 @@ TEST(Lost, WhileTheOthersSleepInABarrier) {
 }
 
 TEST(Lost, WhileTheOthersSleepInALargeOperation) {
-  for (const char* options : {"", "memory_access=staging"}) {
+  for (const char* options : {"memory_access=attach", "memory_access=staging"}) {
     lose_one(options, [](Communicator& comm) {
       std::vector<float> in(1 << 20), out(1 << 20);
       return outcome(

@@ -6,15 +6,13 @@
 #include <fstream>
 #include <sstream>
 #include <string>
-#include <system_error>
 
 namespace shardcomm::testing {
 
 inline size_t live_threads() {
   constexpr unsigned kExiting = 0x4;  // PF_EXITING: set before pthread_join is woken
   size_t count = 0;
-  std::error_code error;
-  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", error)) {
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
     std::string stat;
     if (!std::getline(std::ifstream(task.path() / "stat"), stat)) continue;  // gone meanwhile
     // proc(5): the name in parentheses, then state, ppid, pgrp, session, tty_nr, tpgid and flags.

@@ -64,7 +64,8 @@ TEST(Options, TransportsAreAListInsideTheList) {
 
 TEST(Options, ErrorsListWhatIsValid) {
   EXPECT_EQ(error("log=loud"), "log is 'loud', but must be one of off, error, warn, info, debug, trace");
-  EXPECT_EQ(error("memory_access=magic"), "memory_access is 'magic', but must be one of auto, attach, staging");
+  EXPECT_EQ(error("memory_access=magic"),
+            "memory_access is 'magic', but must be one of auto, attach, attach_gathers, staging");
   EXPECT_NE(error("timeout=5").find("there are transports, chunk_bytes, "), std::string::npos);
   EXPECT_NE(error("staging_bytes=12").find("at least 4K"), std::string::npos);
   for (const char* bad : {"timeout_ms=0", "timeout_ms=-1", "timeout_ms=5s", "timeout_ms=", "timeout_ms=99999999999999",

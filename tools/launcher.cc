@@ -65,6 +65,13 @@ class BlockedSignals {
   BlockedSignals& operator=(const BlockedSignals&) = delete;
   ~BlockedSignals() {
     if (descriptor_ >= 0) close(descriptor_);
+    // One that came when nobody was left to pass it on to: it was not meant for us.
+    sigset_t passed_on;
+    sigemptyset(&passed_on);
+    for (int number : {SIGUSR1, SIGUSR2}) sigaddset(&passed_on, number);
+    const timespec at_once{};
+    while (sigtimedwait(&passed_on, nullptr, &at_once) > 0) {
+    }
     sigprocmask(SIG_SETMASK, &before_, nullptr);
   }
   int descriptor() const { return descriptor_; }
@@ -128,8 +135,10 @@ class Job {
       if (Clock::now() >= next_step_) stop_harder();
     }
     const Clock::time_point end = Clock::now() + kLastOutput;
-    while (any_output() && Clock::now() < end)
+    while (any_output() && Clock::now() < end) {
+      (void)signals_.take();
       pass_on(std::chrono::duration_cast<milliseconds>(end - Clock::now()) + milliseconds(1));
+    }
     for (LineRelay& relay : relays_) relay.finish();
     return interrupted_ != 0 ? 128 + interrupted_ : exit_code_;
   }
@@ -164,8 +173,15 @@ class Job {
     }
   }
 
+  // Not to what they have started, which may not know that signal.
+  void signal_programs(int number) {
+    for (const RankProcess& rank : ranks_) {
+      if (rank.running) kill(rank.process, number);
+    }
+  }
+
   void take(int number) {
-    if (number == SIGUSR1 || number == SIGUSR2) return signal_all(number);  // means something to them, not to us
+    if (number == SIGUSR1 || number == SIGUSR2) return signal_programs(number);  // means something to them, not to us
     if (number != SIGCHLD) interrupt(number);
   }
 

@@ -20,7 +20,7 @@ Subcommand add_run(CLI::App& app) {
       "its environment (open_store(\"env://\") reads them). Every line of output gets the rank in front. When one "
       "rank\n"
       "fails the others are given a few seconds and then stopped; the exit code is that of the first to fail, 128 + n\n"
-      "where signal n killed it. SIGUSR1 and SIGUSR2 are passed on to the ranks.");
+      "where signal n killed it. SIGUSR1 and SIGUSR2 are passed on to the programs.");
   return {flags.app(), [spec](const Invocation& invocation) -> Result<int> {
             if (invocation.program.empty())
               throw UsageError("run: a program is missing: shardcomm run -n N -- PROGRAM ARGS...");

@@ -11,16 +11,18 @@ namespace shardcomm {
 
 struct SHARDCOMM_EXPORT Options {
   std::string transports = "auto";  // SHARDCOMM_TRANSPORTS: ordered list, e.g. "shm"
-  size_t chunk_bytes = 0;           // SHARDCOMM_CHUNK_BYTES: piece of a staged or attached copy; 0: planner chooses
+  size_t chunk_bytes = 0;  // SHARDCOMM_CHUNK_BYTES: of attached sources, combined at a time; 0: planner chooses
   size_t staging_bytes = size_t{512} << 10;  // SHARDCOMM_STAGING_BYTES: shared staging ring of each rank
-  std::string memory_access = "auto";  // SHARDCOMM_MEMORY_ACCESS: how peers read ordinary memory: auto (the faster
-                                       // here), attach (cross-memory attach, where allowed), staging
+  std::string memory_access = "auto";  // SHARDCOMM_MEMORY_ACCESS: how peers read ordinary memory: auto (the fastest
+                                       // here), attach (cross-memory attach, where allowed), attach_gathers
+                                       // (reductions by staging), staging
   std::chrono::milliseconds timeout{600'000};       // SHARDCOMM_TIMEOUT_MS: for one operation
   std::chrono::milliseconds init_timeout{120'000};  // SHARDCOMM_INIT_TIMEOUT_MS: for meeting and connecting
   std::chrono::microseconds spin{20};               // SHARDCOMM_SPIN_US: busy waiting before sleeping in the kernel
   std::string log_level = "warn";                   // SHARDCOMM_LOG: error, warn, info, debug, trace, off
-  std::string algorithm;   // SHARDCOMM_ALGORITHM: engines or rows to choose from, "direct"; empty: all
-  std::string tune_file;   // SHARDCOMM_TUNE_FILE: a MachineModel from `shardcomm bench --tune`; empty: typical figures
+  std::string algorithm;  // SHARDCOMM_ALGORITHM: engines or rows to choose from, "direct"; empty: all
+  std::string tune_file;  // SHARDCOMM_TUNE_FILE: a MachineModel from `shardcomm bench --tune`; empty: typical figures,
+                          // and measured ones of ordinary memory
   std::string job_secret;  // SHARDCOMM_JOB_SECRET: authenticates connections; never logged, never in argv
   std::string dump_dir;  // SHARDCOMM_DUMP_DIR: where the flight recorder's dumps go (flight.h); empty: none on failure
   std::string dump_signal = "auto";  // SHARDCOMM_DUMP_SIGNAL: whether SIGUSR1 dumps: auto, on, off

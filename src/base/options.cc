@@ -94,7 +94,7 @@ const Knob kKnobs[] = {
      .is_list = true},
     {.name = "chunk_bytes",
      .variable = "SHARDCOMM_CHUNK_BYTES",
-     .help = "piece of a staged or attached copy; 0 lets the planner choose",
+     .help = "piece of an attached source that a reduction combines at a time; 0 lets the planner choose",
      .set = [](Options& o, std::string_view v) { return set_size(o.chunk_bytes, v, 0); },
      .show = [](const Options& o) { return size_text(o.chunk_bytes); }},
     {.name = "staging_bytes",
@@ -104,11 +104,11 @@ const Knob kKnobs[] = {
      .show = [](const Options& o) { return size_text(o.staging_bytes); }},
     {.name = "memory_access",
      .variable = "SHARDCOMM_MEMORY_ACCESS",
-     .help =
-         "how peers read ordinary memory: auto (the faster), attach (cross-memory attach, where allowed) or staging",
+     .help = "how peers read ordinary memory: auto (the fastest), attach (cross-memory attach, where allowed), "
+             "attach_gathers (reductions by staging) or staging",
      .set =
          [](Options& o, std::string_view v) {
-           return set_word(o.memory_access, v, {"auto", "attach", "staging"});
+           return set_word(o.memory_access, v, {"auto", "attach", "attach_gathers", "staging"});
          },
      .show = [](const Options& o) { return o.memory_access; }},
     {.name = "timeout_ms",

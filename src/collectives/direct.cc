@@ -20,8 +20,7 @@ constexpr size_t kTableRows = 64;  // of the tables that kernels get: their cost
 bool announce_sources(Execution& execution, const Step& step) {
   Fabric& fabric = execution.fabric;
   auto* entries = reinterpret_cast<SourceEntry*>(fabric.payload().data());
-  const bool attach = fabric.attach() == Attach::kGathersAndReductions ||
-                      (fabric.attach() == Attach::kGathers && !step.geometry.reduces());
+  const bool attach = fabric.attaches(step.geometry.reduces());
   size_t count = 0;
   bool staged = false;
   if (step.geometry.reads_from(fabric.rank())) {
@@ -97,7 +96,7 @@ class DirectReduce {
       : execution_(execution), fabric_(execution.fabric), step_(step), memory_(memory) {
     memory.entries.resize(size());
     memory.segments.clear();
-    memory.sources.resize(kTableRows * size());
+    memory.sources.resize(std::min(kTableRows, step.items.size()) * size());
     for (Rank r = 0; r < fabric_.size(); ++r) {
       if (r != fabric_.rank()) memory.entries[static_cast<size_t>(r)] = entries_of(fabric_, r);
     }

@@ -30,7 +30,7 @@ uint64_t hash_items(std::span<const Item> items) noexcept {
 }  // namespace
 
 void sign(Operation& operation) noexcept {
-  Signature& signature = operation.signature;
+  Signature& signature = operation.signature = {};
   signature.collective = static_cast<uint8_t>(operation.collective);
   signature.root = operation.root;
   if (!operation.items.empty()) {

@@ -23,7 +23,7 @@ inline constexpr size_t kInlineCapacity = sizeof(Message::payload);
 Status run_inline(Execution& execution, const Step& step);
 
 // The announcement says where the bytes are; peers read them in place and say when they have finished. Ordinary memory
-// that no peer can read goes through the staging ring (run_staged).
+// may be attached, or goes through the staging ring (run_staged).
 Status run_direct(Execution& execution, const Step& step);
 
 // --- shared by the engines ---

@@ -37,12 +37,7 @@ bool reduces(Collective collective) {
 SourceKind as_reached(const Fabric& fabric, const Shape& shape) {
   if (shape.memory != SourceKind::kAttached && shape.memory != SourceKind::kStaged) return shape.memory;
   if (fabric.is_one_process()) return SourceKind::kMapped;
-  switch (fabric.attach()) {
-    case Attach::kNever: return SourceKind::kStaged;
-    case Attach::kGathers: return reduces(shape.collective) ? SourceKind::kStaged : SourceKind::kAttached;
-    case Attach::kGathersAndReductions: return SourceKind::kAttached;
-  }
-  return SourceKind::kStaged;
+  return fabric.attaches(reduces(shape.collective)) ? SourceKind::kAttached : SourceKind::kStaged;
 }
 
 }  // namespace

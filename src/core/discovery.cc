@@ -118,18 +118,23 @@ Prepared prepare(Communicator::Group self, const Options& options) {
   return {std::move(offer).value(), std::move(blob)};
 }
 
-// By whoever can, unless staging is asked for or is faster. A reduction copies what it attaches and then reads the
-// copy: that is what staging does, less the pinning of pages.
-Attach use_attach(const Status& all_can, const Options& options, const MachineModel& machine, Rank rank) {
-  if (options.memory_access == "staging") return Attach::kNever;
+// What all ranks do, by what they have told each other. A reduction copies what it attaches and then reads the copy:
+// that is what staging does, less the pinning of pages, so it stages unless that would be in crumbs, each with signals.
+Attach agree_on_attach(const Status& all_can, const Options& options, const MachineModel& machine,
+                       const Fabric& fabric) {
+  constexpr size_t kCrumb = 8 << 10;
+  const std::string_view access = options.memory_access;
+  if (access == "staging") return Attach::kNever;
   if (!all_can.ok()) {
-    const Level level = options.memory_access == "attach" && rank == 0 ? Level::kWarn : Level::kDebug;
-    log(level, "rank {}: ordinary memory goes through the staging ring: {}", rank, all_can.message());
+    const Level level = access != "auto" && fabric.rank() == 0 ? Level::kWarn : Level::kDebug;
+    log(level, "rank {}: ordinary memory goes through the staging ring: {}", fabric.rank(), all_can.message());
     return Attach::kNever;
   }
-  log(Level::kDebug, "rank {}: cross-memory attach reads {:.1f} GB/s, the staging ring {:.1f} GB/s", rank,
+  log(Level::kDebug, "rank {}: cross-memory attach reads {:.1f} GB/s, the staging ring {:.1f} GB/s", fabric.rank(),
       machine.attach_gbs, machine.staged_gbs);
-  if (options.memory_access == "attach") return Attach::kGathersAndReductions;
+  if (access == "attach_gathers") return Attach::kGathers;
+  const bool crumbs = fabric.staging_slot_bytes() / static_cast<size_t>(fabric.size()) < kCrumb;
+  if (access == "attach" || crumbs) return Attach::kGathersAndReductions;
   return machine.attach_gbs >= machine.staged_gbs ? Attach::kGathers : Attach::kNever;
 }
 
@@ -179,7 +184,7 @@ Result<Connection> connect_ranks(Communicator::Group self, const Options& option
   }
   SHARDCOMM_TRY(first_failure(connects));
   std::shared_ptr<Fabric> fabric = std::move(connected).value();
-  fabric->set_attach(use_attach(first_failure(attaches), options, machine.value(), self.rank));
+  fabric->set_attach(agree_on_attach(first_failure(attaches), options, machine.value(), *fabric));
   fabric->set_oversubscribed(self.size > topology.cores_per_node);
   fabric->release_cards();  // every peer has mapped what it needs
   return Connection{std::move(fabric), std::move(topology), std::move(chooser), std::move(flight).value()};

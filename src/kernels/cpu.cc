@@ -3,9 +3,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
+#include <cstdio>
 #include <initializer_list>
-#include <string>
 
 namespace shardcomm::kernels {
 namespace {
@@ -14,11 +13,14 @@ namespace {
 size_t told_by_kernel() {
   size_t largest = 0;
   for (int i = 0;; ++i) {
-    std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(i) + "/size");
+    char path[64];
+    std::snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/size", i);
+    std::FILE* const file = std::fopen(path, "re");
+    if (file == nullptr) return largest;
     size_t kibibytes = 0;
     char unit = 0;
-    if (!(file >> kibibytes >> unit)) return largest;
-    if (unit == 'K') largest = std::max(largest, kibibytes << 10);
+    if (std::fscanf(file, "%zu%c", &kibibytes, &unit) == 2 && unit == 'K') largest = std::max(largest, kibibytes << 10);
+    std::fclose(file);
   }
 }
 

@@ -110,6 +110,10 @@ class Fabric {
   void set_attach(Attach agreed) noexcept { attach_ = agreed; }
   void release_cards() noexcept { control_->close_fd(); }  // once every peer has connected
   Attach attach() const noexcept { return attach_; }
+  bool attaches(bool reduction) const noexcept {
+    return attach_ == Attach::kGathersAndReductions || (attach_ == Attach::kGathers && !reduction);
+  }
+  size_t staging_slot_bytes() const noexcept { return slot_bytes_; }
   bool is_one_process() const noexcept { return all_same_process_; }  // all ranks are its threads
   void set_oversubscribed(bool more_ranks_than_cores) noexcept { oversubscribed_ = more_ranks_than_cores; }
 
@@ -133,7 +137,6 @@ class Fabric {
   Status read(Rank peer, void* target, uint64_t address, size_t bytes);
 
   // --- staging: chunk numbers count from 0 in each operation ---
-  size_t staging_slot_bytes() const noexcept { return slot_bytes_; }
   Result<std::byte*> stage_slot(uint64_t chunk, TimeLimit& limit);  // free to be filled
   void stage_publish(uint64_t chunk) noexcept;
   Result<const std::byte*> staged(Rank peer, uint64_t chunk, TimeLimit& limit);

@@ -1,4 +1,4 @@
-// How peers' bytes are reached: windows by address, and the staging ring for what can be reached no other way.
+// How peers' bytes are reached: windows by address, and the staging ring for ordinary memory.
 #include <algorithm>
 
 #include "transport/transport.h"

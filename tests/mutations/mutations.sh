@@ -118,8 +118,8 @@ mutation tail_of_a_large_copy release src/kernels/copy_x86.cc \
   'std::memcpy(target + done, source + done, (bytes - done) / 16 * 16);' \
   kernels_test
 mutation order_of_the_ranks release $direct \
-  'SHARDCOMM_TRY(reduce_run(execution, item, offset, run, sources));' \
-  'std::reverse(sources.begin(), sources.end()); SHARDCOMM_TRY(reduce_run(execution, item, offset, run, sources));' \
+  'SHARDCOMM_TRY(reduce_run(execution_, step_.items[i], offset, run, sources));' \
+  'std::reverse(sources.begin(), sources.end()); SHARDCOMM_TRY(reduce_run(execution_, step_.items[i], offset, run, sources));' \
   collectives_random_test:'*attached*'
 mutation order_of_the_ranks_in_messages release $inline \
   'SHARDCOMM_TRY(reduce_run(execution, item, 0, transfer.bytes, sources));' \
