@@ -20,9 +20,8 @@ struct SHARDCOMM_EXPORT Options {
   std::chrono::milliseconds init_timeout{120'000};  // SHARDCOMM_INIT_TIMEOUT_MS: for meeting and connecting
   std::chrono::microseconds spin{20};               // SHARDCOMM_SPIN_US: busy waiting before sleeping in the kernel
   std::string log_level = "warn";                   // SHARDCOMM_LOG: error, warn, info, debug, trace, off
-  std::string algorithm;  // SHARDCOMM_ALGORITHM: engines or rows to choose from, "direct"; empty: all
-  std::string tune_file;  // SHARDCOMM_TUNE_FILE: a MachineModel from `shardcomm bench --tune`; empty: typical figures,
-                          // and measured ones of ordinary memory
+  std::string algorithm;   // SHARDCOMM_ALGORITHM: engines or rows to choose from, "direct"; empty: all
+  std::string tune_file;   // SHARDCOMM_TUNE_FILE: a MachineModel from `shardcomm bench --tune`; empty: typical figures
   std::string job_secret;  // SHARDCOMM_JOB_SECRET: authenticates connections; never logged, never in argv
   std::string dump_dir;  // SHARDCOMM_DUMP_DIR: where the flight recorder's dumps go (flight.h); empty: none on failure
   std::string dump_signal = "auto";  // SHARDCOMM_DUMP_SIGNAL: whether SIGUSR1 dumps: auto, on, off

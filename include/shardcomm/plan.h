@@ -47,7 +47,7 @@ SHARDCOMM_EXPORT std::string_view name(SourceKind kind) noexcept;
 
 // What the machine does, as the costs of algorithms need it. Bandwidths are those of one rank while all ranks move
 // bytes. The defaults are typical of a small x86 server; `shardcomm bench --tune FILE` measures this machine, and the
-// option tune_file reads the file back.
+// option tune_file reads the file back. Ranks without one measure attach_gbs and staged_gbs, roughly, when they meet.
 struct SHARDCOMM_EXPORT MachineModel {
   double signal_us = 0.15;        // one cache line's way from core to core
   double switch_us = 3;           // from one rank to the next on the same core, where ranks outnumber cores
