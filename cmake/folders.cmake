@@ -39,7 +39,7 @@ endfunction()
 
 # A GoogleTest program. FOLDERS links the objects of those folders (to test what is not exported);
 # without FOLDERS the test links the shared library, as a user would. LABELS: `slow` keeps a test out of the default run;
-# `asan` and `tsan` take it into that sanitizer's part of it, built by the target shardcomm_tests_<label>.
+# `asan` and `tsan` take it into the target shardcomm_tests_<label>, of which the default run also builds and runs tsan's.
 function(shardcomm_test name)
   cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;FOLDERS;USES;LABELS" ${ARGN})
   if(NOT arg_SOURCES)

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstring>
 #include <numeric>
-#include <regex>
 
 #include "tests/command_xml.h"
 #include "tests/reference.h"
@@ -183,10 +182,14 @@ struct Dot {
 };
 
 std::vector<Dot> dots_of(const std::string& svg) {
-  const std::regex pattern("<circle cx=\"([0-9.]+)\" cy=\"([0-9.]+)\"[^>]*><title>([^<]*)</title>");
   std::vector<Dot> dots;
-  for (std::sregex_iterator at(svg.begin(), svg.end(), pattern), end; at != end; ++at)
-    dots.push_back({std::stod((*at)[1]), std::stod((*at)[2]), (*at)[3]});
+  for (size_t at = svg.find("<circle "); at != std::string::npos; at = svg.find("<circle ", at + 1)) {
+    const auto value = [&](std::string_view before, char after) {
+      const size_t begin = svg.find(before, at) + before.size();
+      return svg.substr(begin, svg.find(after, begin) - begin);
+    };
+    dots.push_back({std::stod(value("cx=\"", '"')), std::stod(value("cy=\"", '"')), value("<title>", '<')});
+  }
   return dots;
 }
 
