@@ -98,6 +98,7 @@ TEST(Limits, OfAddressSpaceOnOneRankAreToldToAll) {
 
 // One rank runs out of file descriptors: all are told which, and how many it may have.
 TEST(Limits, OfOpenFilesOnOneRankAreToldToAll) {
+  if (kPatience > 1) GTEST_SKIP() << "sanitizers need descriptors of their own";
   run_ranks(3, RankMode::kProcesses, [](RankContext& rank) {
     Result<std::unique_ptr<Store>> store = open_store(rank.next_store_uri());
     ASSERT_TRUE(store.ok());
