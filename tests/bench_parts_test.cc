@@ -131,7 +131,7 @@ TEST(BenchStreams, CopyAndAddEveryByteAndNoOther) {
     for (const size_t bytes : {0u, 1u, 4u, 31u, 128u, 516u, 4100u, 70000u}) {
       for (const size_t offset : {0u, 2u, 4u, 32u}) {
         SCOPED_TRACE(std::to_string(bytes) + " bytes at " + std::to_string(offset));
-        std::vector<std::byte> from(bytes + offset), to(bytes + offset + 64, kGuard);
+        std::vector<std::byte> from(bytes + offset + 1), to(bytes + offset + 64, kGuard);
         for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i * 7 + 1);
         stream_copy(to.data() + offset, from.data() + offset, bytes, loop);
         EXPECT_EQ(std::memcmp(to.data() + offset, from.data() + offset, bytes), 0);
