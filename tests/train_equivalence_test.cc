@@ -133,7 +133,7 @@ TEST_P(Equivalence, MicroBatchesAddUp) {
   const int ranks = GetParam();
   TrainOptions options = tiny_options(workplace());
   for (int stage = 0; stage <= 3; ++stage) {
-    for (const size_t accumulate : {2, 3}) {
+    for (const size_t accumulate : {size_t{2}, size_t{3}}) {
       if (kGlobalBatch % (static_cast<size_t>(ranks) * accumulate) != 0) continue;  // 3 ranks: not in three; 4: in two
       SCOPED_TRACE("stage " + std::to_string(stage) + ", " + std::to_string(accumulate) + " micro-batches");
       set_way(options, {stage, 4096, 1}, ranks, accumulate);
