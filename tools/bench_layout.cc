@@ -92,11 +92,6 @@ void lay_out_all_to_all(BenchLayout& layout, Rank rank, int ranks, size_t elemen
 
 }  // namespace
 
-bool reduces(Collective collective) noexcept {
-  return collective == Collective::kReduceScatter || collective == Collective::kAllReduce ||
-         collective == Collective::kReduceScatterV || collective == Collective::kReduceScatterMany;
-}
-
 bool allows_in_place(Collective collective) noexcept {
   return collective != Collective::kAllToAll && collective != Collective::kBarrier;
 }

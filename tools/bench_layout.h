@@ -33,7 +33,6 @@ struct BenchSpec {
   std::string transports = {};  // empty: as the environment says
 };
 
-bool reduces(Collective collective) noexcept;          // takes an op
 bool allows_in_place(Collective collective) noexcept;  // all but all_to_all and barrier; broadcast is always so
 
 // Elements [at, at + count) of a buffer are elements first, first + 1, … of the input of rank `source`.

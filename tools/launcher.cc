@@ -130,13 +130,13 @@ class Job {
   int wait() {
     while (any_running()) {
       pass_on(time_to_next_step());
-      while (const int number = signals_.take()) take(number);
+      take_signals();
       reap();
       if (Clock::now() >= next_step_) stop_harder();
     }
     const Clock::time_point end = Clock::now() + kLastOutput;
     while (any_output() && Clock::now() < end) {
-      (void)signals_.take();
+      take_signals();
       pass_on(std::chrono::duration_cast<milliseconds>(end - Clock::now()) + milliseconds(1));
     }
     for (LineRelay& relay : relays_) relay.finish();
@@ -180,9 +180,14 @@ class Job {
     }
   }
 
-  void take(int number) {
-    if (number == SIGUSR1 || number == SIGUSR2) return signal_programs(number);  // means something to them, not to us
-    if (number != SIGCHLD) interrupt(number);
+  void take_signals() {
+    while (const int number = signals_.take()) {
+      if (number == SIGUSR1 || number == SIGUSR2) {
+        signal_programs(number);  // means something to them, not to us
+      } else if (number != SIGCHLD) {
+        interrupt(number);
+      }
+    }
   }
 
   void interrupt(int number) {

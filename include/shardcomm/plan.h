@@ -26,6 +26,7 @@ enum class Collective : uint8_t {
 inline constexpr int kCollectiveCount = 10;
 SHARDCOMM_EXPORT std::string_view name(Collective collective) noexcept;  // "all_gather_v"
 SHARDCOMM_EXPORT std::optional<Collective> parse_collective(std::string_view text) noexcept;
+SHARDCOMM_EXPORT bool reduces(Collective collective) noexcept;  // takes a ReduceOp
 
 // The nodes that ranks live on. Links between them join when there is more than one node to plan for.
 struct SHARDCOMM_EXPORT Topology {

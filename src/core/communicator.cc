@@ -28,11 +28,6 @@ Status check_group(const Communicator::Group& self) {
   return Status(Code::kInvalidArgument, fmt::format("rank {} is none of {} ranks", self.rank, self.size));
 }
 
-bool reduces(Collective collective) {
-  return collective == Collective::kReduceScatter || collective == Collective::kAllReduce ||
-         collective == Collective::kReduceScatterV || collective == Collective::kReduceScatterMany;
-}
-
 // How these ranks reach what `shape` describes: ordinary memory in one way only.
 SourceKind as_reached(const Fabric& fabric, const Shape& shape) {
   if (shape.memory != SourceKind::kAttached && shape.memory != SourceKind::kStaged) return shape.memory;

@@ -81,8 +81,8 @@ Result<std::unique_ptr<MappedTransport>> open_transport(Device device, const Opt
 }
 
 // What the ranks have measured, as bytes; empty where the figures of the machine model stand, or nobody asks.
-std::string measured_access(const Options& options) {
-  if (options.memory_access != "auto" || !options.tune_file.empty()) return {};
+std::string measured_access(const Options& options, int size) {
+  if (size == 1 || options.memory_access != "auto" || !options.tune_file.empty()) return {};
   const AccessSpeed speed = access_speed();
   return {reinterpret_cast<const char*>(&speed), sizeof speed};
 }
@@ -113,8 +113,8 @@ Prepared prepare(Communicator::Group self, const Options& options) {
   };
   Result<Fabric::Offer> offer = attempt();
   if (!offer.ok()) return {std::nullopt, pack({pack_status(offer.status()), "", "", "", ""})};
-  std::string blob =
-      pack({pack_status({}), offer->transport_card, offer->control_card, usable_cores(), measured_access(options)});
+  std::string blob = pack({pack_status({}), offer->transport_card, offer->control_card, usable_cores(),
+                           measured_access(options, self.size)});
   return {std::move(offer).value(), std::move(blob)};
 }
 

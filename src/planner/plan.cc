@@ -28,6 +28,11 @@ std::optional<Collective> parse_collective(std::string_view text) noexcept {
   return std::nullopt;
 }
 
+bool reduces(Collective collective) noexcept {
+  return collective == Collective::kReduceScatter || collective == Collective::kAllReduce ||
+         collective == Collective::kReduceScatterV || collective == Collective::kReduceScatterMany;
+}
+
 std::string_view name(SourceKind kind) noexcept {
   const auto i = static_cast<size_t>(kind);
   return i < kSourceNames.size() ? kSourceNames[i] : "unknown";

@@ -19,9 +19,7 @@ std::string Fabric::announced(Rank r) const {
     fmt::format_to(std::back_inserter(text), " {} {}", name(static_cast<DType>(s.dtype)), s.count);
   const bool many = collective == Collective::kAllGatherMany || collective == Collective::kReduceScatterMany;
   if (many) fmt::format_to(std::back_inserter(text), " in {} items", s.root);
-  const bool reduces = collective == Collective::kReduceScatter || collective == Collective::kAllReduce ||
-                       collective == Collective::kReduceScatterV;
-  if (reduces) fmt::format_to(std::back_inserter(text), " {}", name(static_cast<ReduceOp>(s.op)));
+  if (reduces(collective)) fmt::format_to(std::back_inserter(text), " {}", name(static_cast<ReduceOp>(s.op)));
   if (collective == Collective::kBroadcast) fmt::format_to(std::back_inserter(text), " from root {}", s.root);
   const Note& note = block(r).notes[sequence_ & 1];
   if (note.label[0] != '\0') fmt::format_to(std::back_inserter(text), " '{}'", note.label);
