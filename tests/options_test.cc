@@ -94,7 +94,7 @@ TEST(Options, TheSecretIsNeverShown) {
 
 TEST(Options, DescribeHasOneLineAKnob) {
   const std::string text = Options().describe();
-  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 14);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 15);
   EXPECT_NE(text.find("SHARDCOMM_STAGING_BYTES"), std::string::npos);
   EXPECT_NE(text.find("default 512K"), std::string::npos);
 }

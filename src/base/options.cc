@@ -73,6 +73,13 @@ std::string set_size(size_t& target, std::string_view value, size_t least, size_
   return {};
 }
 
+std::string set_count(size_t& target, std::string_view value, uint64_t least, uint64_t most) {
+  const auto count = parse_count(value);
+  if (!count || *count < least || *count > most) return fmt::format("a whole number from {} to {}", least, most);
+  target = *count;
+  return {};
+}
+
 // Upper limits keep now + timeout inside the clock's range.
 template <class Duration>
 std::string set_duration(Duration& target, std::string_view value, uint64_t least, uint64_t most) {
@@ -111,6 +118,11 @@ const Knob kKnobs[] = {
            return set_word(o.memory_access, v, {"auto", "attach", "attach_gathers", "staging"});
          },
      .show = [](const Options& o) { return o.memory_access; }},
+    {.name = "channels",
+     .variable = "SHARDCOMM_CHANNELS",
+     .help = "threads of a rank that move the bytes of one large operation; 0: a share of the cores",
+     .set = [](Options& o, std::string_view v) { return set_count(o.channels, v, 0, 64); },
+     .show = [](const Options& o) { return fmt::format("{}", o.channels); }},
     {.name = "timeout_ms",
      .variable = "SHARDCOMM_TIMEOUT_MS",
      .help = "limit of one operation",

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "device/device.h"
 #include "planner/planner.h"
 #include "shardcomm/communicator.h"
 #include "transport/transport.h"
@@ -45,6 +46,7 @@ struct Execution {
   TrafficCounters& traffic;
   size_t chunk_bytes;      // of pieces read by cross-memory attach
   size_t footprint_bytes;  // of the operation, on all ranks together
+  HostTeam& team;          // threads that help with large pieces
   SourceLookup sources{fabric};
 };
 

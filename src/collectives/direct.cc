@@ -14,6 +14,7 @@ namespace shardcomm {
 namespace {
 
 constexpr size_t kMaxEntries = kInlineCapacity / sizeof(SourceEntry);
+constexpr size_t kPage = 4096;
 constexpr size_t kTableRows = 64;  // of the tables that kernels get: their cost is spread, and they stay in the caches
 
 // Announces where this rank's bytes are. Gives whether they go through the staging ring.
@@ -40,6 +41,21 @@ Status unreadable(Rank peer) {
                 fmt::format("rank {} offers memory in a window that this rank has destroyed", peer));
 }
 
+// Calls run(part, begin, end) for ranges that make up [0, bytes), one a thread where that is worth it.
+template <class Run>
+Status in_parts(HostTeam& team, size_t bytes, const Run& run) {
+  const int parts = team.parts_for(bytes);
+  if (parts == 1) return run(size_t{0}, size_t{0}, bytes);
+  std::vector<Status> results(static_cast<size_t>(parts));
+  const size_t part_bytes = bytes / results.size() / kPage * kPage;
+  team.run(parts, [&](int i) {
+    const auto part = static_cast<size_t>(i);
+    results[part] = run(part, part * part_bytes, i + 1 == parts ? bytes : (part + 1) * part_bytes);
+  });
+  for (Status& result : results) SHARDCOMM_TRY(std::move(result));
+  return {};
+}
+
 }  // namespace
 
 Status copy_from(Execution& execution, const Step& step, Rank source) {
@@ -50,7 +66,8 @@ Status copy_from(Execution& execution, const Step& step, Rank source) {
   size_t rows = 0;
   const auto copy = [&] {
     const std::span<const kernels::CopySegment> segments(table.data(), std::exchange(rows, 0));
-    return kernels::launch(kernels::CopySegmentsLaunch{segments, execution.footprint_bytes}, StreamRef::caller());
+    return kernels::launch(kernels::CopySegmentsLaunch{segments, execution.footprint_bytes, &execution.team},
+                           StreamRef::caller());
   };
   for (size_t i = 0; i < step.items.size(); ++i) {
     const Item& item = step.items[i];
@@ -62,7 +79,11 @@ Status copy_from(Execution& execution, const Step& step, Rank source) {
       if (rows == kTableRows) SHARDCOMM_TRY(copy());
       table[rows++] = {target, base + transfer.offset_bytes, transfer.bytes};
     } else if (fabric.attach() != Attach::kNever) {
-      SHARDCOMM_TRY(fabric.read(source, target, entries[i].address + transfer.offset_bytes, transfer.bytes));
+      const uint64_t address = entries[i].address + transfer.offset_bytes;
+      const auto read = [&](size_t, size_t begin, size_t end) {
+        return fabric.read(source, target + begin, address + begin, end - begin);
+      };
+      SHARDCOMM_TRY(in_parts(execution.team, transfer.bytes, read));
     } else {
       return unreadable(source);
     }
@@ -86,8 +107,9 @@ Status gather(Execution& execution, const Step& step) {
 struct ReduceMemory {
   std::vector<std::span<const SourceEntry>> entries;  // by rank
   std::vector<kernels::ReduceSegment> segments;
-  std::vector<const void*> sources;  // by segment, then by rank
-  std::vector<std::byte> pieces;     // of attached sources, by rank
+  std::vector<const void*> sources;   // by segment, then by rank
+  std::vector<std::byte> pieces;      // of attached sources, by part of the share, then by rank
+  std::vector<const void*> attached;  // what a part combines: a piece, or where it is mapped
 };
 
 class DirectReduce {
@@ -138,27 +160,39 @@ class DirectReduce {
   }
 
   Status flush() {
-    const kernels::ReduceSegmentsLaunch table{memory_.segments, size(), dtype_, op_, execution_.footprint_bytes};
+    const kernels::ReduceSegmentsLaunch table{memory_.segments,           size(),          dtype_, op_,
+                                              execution_.footprint_bytes, &execution_.team};
     if (!memory_.segments.empty()) SHARDCOMM_TRY(kernels::launch(table, StreamRef::caller()));
     memory_.segments.clear();
     return {};
   }
 
+  // mapped[k]: the share of rank k, or null where it has to be attached.
+  Status reduce_attached(size_t i, const Transfer& share, std::span<const void* const> mapped) {
+    const auto parts = static_cast<size_t>(execution_.team.parts_for(share.bytes));
+    memory_.pieces.resize(std::max(memory_.pieces.size(), parts * size() * execution_.chunk_bytes));
+    memory_.attached.resize(std::max(memory_.attached.size(), parts * size()));
+    return in_parts(execution_.team, share.bytes, [&](size_t part, size_t begin, size_t end) {
+      return reduce_attached_part(i, share.offset_bytes, mapped, part, begin, end);
+    });
+  }
+
   // Piece after piece, so that what has been attached is still in the caches when it is combined.
-  Status reduce_attached(size_t i, const Transfer& share, std::span<const void*> sources) {
+  Status reduce_attached_part(size_t i, size_t share_offset, std::span<const void* const> mapped, size_t part,
+                              size_t begin, size_t end) {
     const size_t piece = execution_.chunk_bytes;
-    memory_.pieces.resize(std::max(memory_.pieces.size(), piece * size()));
-    const std::vector<const void*> mapped(sources.begin(), sources.end());
-    for (size_t offset = 0; offset < share.bytes; offset += piece) {
-      const size_t run = std::min(piece, share.bytes - offset);
+    std::byte* const pieces = memory_.pieces.data() + part * size() * piece;
+    const std::span<const void*> sources(memory_.attached.data() + part * size(), size());
+    for (size_t offset = begin; offset < end; offset += piece) {
+      const size_t run = std::min(piece, end - offset);
       for (size_t k = 0; k < size(); ++k) {
         if (mapped[k] != nullptr) {
           sources[k] = static_cast<const std::byte*>(mapped[k]) + offset;
           continue;
         }
         if (fabric_.attach() == Attach::kNever) return unreadable(static_cast<Rank>(k));
-        std::byte* const into = memory_.pieces.data() + k * piece;
-        const uint64_t address = memory_.entries[k][i].address + share.offset_bytes + offset;
+        std::byte* const into = pieces + k * piece;
+        const uint64_t address = memory_.entries[k][i].address + share_offset + offset;
         SHARDCOMM_TRY(fabric_.read(static_cast<Rank>(k), into, address, run));
         sources[k] = into;
       }

@@ -72,7 +72,8 @@ Core::Core(Communicator::Group group, const Options& given, Connection connectio
       flight(std::move(connection.flight)),
       attach_chunk_bytes_(given.chunk_bytes == 0
                               ? kDefaultAttachChunk
-                              : std::max(kChunkAlign, given.chunk_bytes / kChunkAlign * kChunkAlign)) {}
+                              : std::max(kChunkAlign, given.chunk_bytes / kChunkAlign * kChunkAlign)),
+      team_(connection.channels) {}
 
 // One operation at a time, in order; after a failure none. A failure here is a failure of the communicator.
 // name() is what it is called, for people.
@@ -113,7 +114,7 @@ Status Core::run(Operation& operation, uint64_t now) {
         workload_of(operation, self.size, operation.mosaic ? SourceKind::kMosaic : SourceKind::kMapped);
     if (workload.announced_bytes <= sizeof(Message::payload)) fabric->expect_payload(workload.announced_bytes);
     const size_t footprint_bytes = workload.whole_bytes * static_cast<size_t>(self.size);
-    Execution execution{*fabric, operation, limit, traffic, attach_chunk_bytes_, footprint_bytes};
+    Execution execution{*fabric, operation, limit, traffic, attach_chunk_bytes_, footprint_bytes, team_};
     return chooser.choose(workload).run(execution);
   });
 }

@@ -41,6 +41,7 @@ struct Connection {
   Topology topology;
   Chooser chooser;
   std::unique_ptr<FlightRecorder> flight;
+  int channels = 1;
 };
 
 class Core : public std::enable_shared_from_this<Core> {
@@ -77,6 +78,7 @@ class Core : public std::enable_shared_from_this<Core> {
   void count(const TrafficCounters& operation) noexcept;
 
   const size_t attach_chunk_bytes_;
+  HostTeam team_;  // of the operation whose turn it is
   const Birthplace birthplace_;
   std::atomic<uint64_t> operations_{0}, bytes_sent_{0}, bytes_received_{0};  // written in turn, so by one at a time
 };

@@ -54,6 +54,13 @@ int count_cores(std::span<const std::string> sets) {
   return std::max(1, CPU_COUNT(&all));
 }
 
+// Threads of this rank that move the bytes of a large operation: its share of the cores, as far as it may run on them.
+int count_channels(const Options& options, const std::string& own_cores, const Topology& topology) {
+  constexpr int kMost = 8;  // more than the memory of one socket has use for, in most machines
+  if (options.channels != 0) return static_cast<int>(options.channels);
+  return std::clamp(std::min(count_cores({&own_cores, 1}), topology.cores_per_node / topology.world_size), 1, kMost);
+}
+
 // FNV-1a of the cards, which carry random tokens: the same on these ranks, and nowhere else.
 uint64_t identity_of(std::span<const std::string> cards) {
   uint64_t hash = 0xcbf29ce484222325;
@@ -187,7 +194,8 @@ Result<Connection> connect_ranks(Communicator::Group self, const Options& option
   fabric->set_attach(agree_on_attach(first_failure(attaches), options, machine.value(), *fabric));
   fabric->set_oversubscribed(self.size > topology.cores_per_node);
   fabric->release_cards();  // every peer has mapped what it needs
-  return Connection{std::move(fabric), std::move(topology), std::move(chooser), std::move(flight).value()};
+  const int channels = count_channels(options, cores[static_cast<size_t>(self.rank)], topology);
+  return Connection{std::move(fabric), std::move(topology), std::move(chooser), std::move(flight).value(), channels};
 }
 
 }  // namespace shardcomm

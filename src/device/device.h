@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "base/futex.h"
+#include "device/host_team.h"
 #include "shardcomm/status.h"
 #include "shardcomm/stream.h"
 #include "shardcomm/types.h"

@@ -1,17 +1,15 @@
 // Copies: the C library's for what fits the caches, the host path's beyond.
+#include <algorithm>
 #include <cstring>
 
 #include "kernels/host_path.h"
 #include "kernels/kernels.h"
+#include "kernels/table.h"
 
 namespace shardcomm::kernels {
 namespace {
 
-size_t bytes_of(std::span<const CopySegment> segments) {
-  size_t bytes = 0;
-  for (const CopySegment& segment : segments) bytes += segment.bytes;
-  return bytes;
-}
+void copy_cached(std::byte* target, const std::byte* source, size_t bytes) { std::memcpy(target, source, bytes); }
 
 }  // namespace
 
@@ -24,16 +22,14 @@ Status launch(const CopySegmentsLaunch& args, StreamRef stream) {
   if (stream.device().kind != Device::Kind::kHost) {
     return Status(Code::kUnsupported, "copy: this build has no kernels for CUDA streams");
   }
-  const size_t footprint_bytes = args.footprint_bytes != 0 ? args.footprint_bytes : 2 * (2 * bytes_of(args.segments));
-  const HostCopyFunction copy_large = exceeds_caches(footprint_bytes) ? host_path().copy_large : nullptr;
-  for (const CopySegment& segment : args.segments) {
-    if (segment.bytes == 0 || segment.target == segment.source) continue;
-    if (copy_large != nullptr) {
-      copy_large(segment.target, segment.source, segment.bytes);
-    } else {
-      std::memcpy(segment.target, segment.source, segment.bytes);
-    }
-  }
+  const auto bytes_of = [](const CopySegment& segment) { return segment.target == segment.source ? 0 : segment.bytes; };
+  const size_t bytes = total(args.segments, bytes_of);
+  const size_t footprint_bytes = args.footprint_bytes != 0 ? args.footprint_bytes : 2 * (2 * bytes);
+  const HostCopyFunction copy = exceeds_caches(footprint_bytes) ? host_path().copy_large : copy_cached;
+  share(args.segments, bytes_of, bytes, /*unit_bytes=*/1, args.team,
+        [&](const CopySegment& segment, size_t offset, size_t count) {
+          copy(segment.target + offset, segment.source + offset, count);
+        });
   return {};
 }
 

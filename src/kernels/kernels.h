@@ -5,6 +5,7 @@
 #pragma once
 #include <span>
 
+#include "device/device.h"
 #include "shardcomm/status.h"
 #include "shardcomm/stream.h"
 #include "shardcomm/types.h"
@@ -39,7 +40,7 @@ struct ReduceLaunch {
 };
 
 // Tables of the above: one launch for the tensors of a whole model. The segments' targets are apart from each other and
-// from the other segments' sources.
+// from the other segments' sources. `team`: threads that share a large launch on a host stream; null: none.
 struct CopySegment {
   std::byte* target;
   const std::byte* source;
@@ -48,6 +49,7 @@ struct CopySegment {
 struct CopySegmentsLaunch {
   std::span<const CopySegment> segments;
   size_t footprint_bytes = 0;
+  HostTeam* team = nullptr;
 };
 
 struct ReduceSegment {
@@ -61,6 +63,7 @@ struct ReduceSegmentsLaunch {
   DType dtype;
   ReduceOp op;
   size_t footprint_bytes = 0;
+  HostTeam* team = nullptr;
 };
 
 Status launch(const CopyLaunch& args, StreamRef stream);

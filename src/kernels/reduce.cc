@@ -1,17 +1,34 @@
 // Reductions: checks the arguments, then one call a segment into the host path. One source is a copy.
 #include <algorithm>
 #include <string>
+#include <vector>
 
 #include "kernels/host_path.h"
 #include "kernels/kernels.h"
+#include "kernels/table.h"
 
 namespace shardcomm::kernels {
 namespace {
 
-size_t touched_bytes(const ReduceSegmentsLaunch& args) {
-  size_t count = 0;
-  for (const ReduceSegment& segment : args.segments) count += segment.count;
-  return count * size_of(args.dtype) * (args.source_count + 1);
+// Elements [offset, offset + count) of a segment.
+void reduce_piece(const ReduceSegmentsLaunch& args, HostReduceFunction reduce, bool large, const ReduceSegment& segment,
+                  size_t offset, size_t count) {
+  const size_t offset_bytes = offset * size_of(args.dtype);
+  std::byte* const target = segment.target + offset_bytes;
+  const void* const* sources = segment.sources;
+  std::vector<const void*> moved;  // where a piece does not begin with its segment
+  if (offset != 0) {
+    for (size_t k = 0; k < args.source_count; ++k)
+      moved.push_back(static_cast<const std::byte*>(segment.sources[k]) + offset_bytes);
+    sources = moved.data();
+  }
+  const bool in_place = std::find(sources, sources + args.source_count, target) != sources + args.source_count;
+  reduce({.target = target,
+          .sources = sources,
+          .source_count = args.source_count,
+          .count = count,
+          .large = large,
+          .streaming = large && !in_place});  // in place the lines have been read anyway
 }
 
 }  // namespace
@@ -31,25 +48,25 @@ Status launch(const ReduceSegmentsLaunch& args, StreamRef stream) {
     return Status(Code::kUnsupported, "reduce: this build has no kernels for CUDA streams");
   }
   if (args.source_count == 0) return Status(Code::kInvalidArgument, "reduce: no sources");
-  const bool large = exceeds_caches(args.footprint_bytes != 0 ? args.footprint_bytes : 2 * touched_bytes(args));
-  const HostReduceFunction reduce = host_path().find_reduce(args.dtype, args.op);
-  for (const ReduceSegment& segment : args.segments) {
-    if (segment.count == 0) continue;
-    if (args.source_count == 1) {
-      const CopyLaunch copy{segment.target, segment.sources[0], segment.count * size_of(args.dtype),
-                            args.footprint_bytes};
-      if (Status status = launch(copy, stream); !status.ok()) return status;
-      continue;
+  const auto count_of = [](const ReduceSegment& segment) { return segment.count; };
+  const size_t element = size_of(args.dtype);
+  if (args.source_count == 1) {
+    for (const ReduceSegment& segment : args.segments) {
+      const CopySegment copy{segment.target, static_cast<const std::byte*>(segment.sources[0]),
+                             segment.count * element};
+      const CopySegmentsLaunch table{{&copy, 1}, args.footprint_bytes, args.team};
+      if (Status status = launch(table, stream); !status.ok()) return status;
     }
-    const void* const* const end = segment.sources + args.source_count;
-    const bool in_place = std::find(segment.sources, end, segment.target) != end;
-    reduce({.target = segment.target,
-            .sources = segment.sources,
-            .source_count = args.source_count,
-            .count = segment.count,
-            .large = large,
-            .streaming = large && !in_place});  // in place the lines have been read anyway
+    return {};
   }
+  const size_t count = total(args.segments, count_of);
+  const size_t touched_bytes = count * element * (args.source_count + 1);
+  const bool large = exceeds_caches(args.footprint_bytes != 0 ? args.footprint_bytes : 2 * touched_bytes);
+  const HostReduceFunction reduce = host_path().find_reduce(args.dtype, args.op);
+  share(args.segments, count_of, count, element, args.team,
+        [&](const ReduceSegment& segment, size_t offset, size_t piece) {
+          reduce_piece(args, reduce, large, segment, offset, piece);
+        });
   return {};
 }
 

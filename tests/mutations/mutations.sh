@@ -35,6 +35,15 @@ mutation release_of_a_stream_task tsan src/device/host_queue.cc \
   'finished_count_.fetch_add(1, std::memory_order_relaxed);' \
   stream_test
 
+mutation release_of_a_piece tsan src/device/host_team.cc \
+  'ticket_.store(ticket, std::memory_order_release);' \
+  'ticket_.store(ticket, std::memory_order_relaxed);' \
+  host_team_test
+mutation release_of_a_part tsan src/device/host_team.cc \
+  'finished_.fetch_add(1, std::memory_order_acq_rel);' \
+  'finished_.fetch_add(1, std::memory_order_relaxed);' \
+  host_team_test
+
 # --- the protocol ---
 mutation last_await_readers release $direct \
   'return step.last ? fabric.await_readers(execution.limit) : Status();' \
@@ -125,6 +134,11 @@ mutation order_of_the_ranks_in_messages release $inline \
   'SHARDCOMM_TRY(reduce_run(execution, item, 0, transfer.bytes, sources));' \
   'std::reverse(sources.begin(), sources.end()); SHARDCOMM_TRY(reduce_run(execution, item, 0, transfer.bytes, sources));' \
   collectives_sample_test
+
+mutation table_without_end release $direct \
+  'memory_.segments.size() < kTableRows && ' \
+  '' \
+  collectives_bits_test:'*Thousands*'
 
 # --- meeting ---
 mutation any_secret_will_do release src/bootstrap/auth.cc \
