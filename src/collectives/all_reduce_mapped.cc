@@ -24,8 +24,8 @@ Status all_reduce_direct(Execution& execution) {
   const Fabric& fabric = execution.fabric;
   const Item& whole = execution.operation.items.front();
   const size_t share = share_count(whole.count, static_cast<size_t>(fabric.size()), whole.dtype);
-  const auto reduce = Geometry::divided(Pattern::kReduce, fabric.size(), share);
-  std::byte* own_share = whole.out + reduce.share_offset(whole, fabric.rank()) * size_of(whole.dtype);
+  const auto reduce = Geometry::divided(Pattern::kReduce, fabric.size(), whole.count, share);
+  std::byte* own_share = whole.out + reduce.share_offset(fabric.rank()).bytes_of(whole);
 
   // In place is safe: a rank writes only its own share of its buffer, which peers read in the second step only. Nobody
   // announces that step before having finished the first, so its end needs no signal of its own.
@@ -33,7 +33,8 @@ Status all_reduce_direct(Execution& execution) {
   SHARDCOMM_TRY(run_direct(execution, {reduce, {&into_share, 1}, 0, false}));
 
   const Item from_share{own_share, whole.out, whole.count, whole.dtype, whole.op};
-  return run_direct(execution, {Geometry::divided(Pattern::kGather, fabric.size(), share), {&from_share, 1}, 1});
+  const auto gather = Geometry::divided(Pattern::kGather, fabric.size(), whole.count, share);
+  return run_direct(execution, {gather, {&from_share, 1}, 1});
 }
 
 }  // namespace shardcomm

@@ -34,10 +34,15 @@ struct Operation {
   std::span<const size_t> counts;  // ragged forms only
   std::string_view label;
   uint64_t epoch = 0;
-  bool mosaic = false;       // all_gather of a mosaic window
-  Signature signature = {};  // of all of the above, by sign()
+  bool mosaic = false;  // all_gather of a mosaic window
+  // What all of the above come to, by prepare().
+  Signature signature = {};
+  Workload workload = {};
+  size_t item_bytes = 0;  // of item.count elements, over all items
 };
-void sign(Operation& operation) noexcept;
+// `size`: of the communicator. The workload's memory is kMosaic or kMapped: all ranks must choose a row alike, though
+// each may bring other memory.
+void prepare(Operation& operation, int size) noexcept;
 
 struct Execution {
   Fabric& fabric;
@@ -58,10 +63,6 @@ struct Algorithm {
   Status (*run)(Execution& execution);
 };
 std::span<const Algorithm> algorithms() noexcept;
-
-// `memory` bears on the choice of a row only where it is a mosaic: all ranks must choose alike, though each may bring
-// other memory.
-Workload workload_of(const Operation& operation, int size, SourceKind memory = SourceKind::kMapped) noexcept;
 
 // Chooses rows for one communicator, the same on every rank, and remembers by shape. One operation at a time.
 class Chooser {

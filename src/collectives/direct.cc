@@ -8,33 +8,14 @@
 #include <vector>
 
 #include "collectives/engine.h"
+#include "collectives/source_table.h"
 #include "kernels/kernels.h"
 
 namespace shardcomm {
 namespace {
 
-constexpr size_t kMaxEntries = kInlineCapacity / sizeof(SourceEntry);
 constexpr size_t kPage = 4096;
 constexpr size_t kTableRows = 64;  // of the tables that kernels get: their cost is spread, and they stay in the caches
-
-// Announces where this rank's bytes are. Gives whether they go through the staging ring.
-bool announce_sources(Execution& execution, const Step& step) {
-  Fabric& fabric = execution.fabric;
-  auto* entries = reinterpret_cast<SourceEntry*>(fabric.payload().data());
-  const bool attach = fabric.attaches(step.geometry.reduces());
-  size_t count = 0;
-  bool staged = false;
-  if (step.geometry.reads_from(fabric.rank())) {
-    for (const Item& item : step.items) {
-      entries[count] = execution.sources.describe(item.in, step.geometry.in_bytes(item, fabric.rank()), attach);
-      staged = staged || entries[count].staged != 0;
-      ++count;
-    }
-    for (size_t i = 0; i < count; ++i) entries[i].staged = staged ? 1 : 0;
-  }
-  announce(execution, step.phase, count * sizeof(SourceEntry));
-  return staged;
-}
 
 Status unreadable(Rank peer) {
   return Status(Code::kFailedPrecondition,
@@ -58,10 +39,11 @@ Status in_parts(HostTeam& team, size_t bytes, const Run& run) {
 
 }  // namespace
 
-Status copy_from(Execution& execution, const Step& step, Rank source) {
+Status copy_from(Execution& execution, const Step& step, Rank source, uint64_t own_layout) {
   Fabric& fabric = execution.fabric;
   const bool own = source == fabric.rank();
-  const auto entries = own ? std::span<const SourceEntry>() : entries_of(fabric, source);
+  const SourceTable offered = own ? SourceTable() : read_table(fabric, step, source);
+  const bool alike = offered.is_like(own_layout);
   std::array<kernels::CopySegment, kTableRows> table;
   size_t rows = 0;
   const auto copy = [&] {
@@ -69,21 +51,34 @@ Status copy_from(Execution& execution, const Step& step, Rank source) {
     return kernels::launch(kernels::CopySegmentsLaunch{segments, execution.footprint_bytes, &execution.team},
                            StreamRef::caller());
   };
+  const Route route = step.geometry.route(source, fabric.rank()),
+              own_route = step.geometry.route(fabric.rank(), fabric.rank());
+  const bool gathers = step.geometry.pattern() == Pattern::kGather;
+  // What lies there where `at` lies here.
+  const auto counterpart = [&](const std::byte* at) {
+    return execution.sources.window_of(at, 1)->counterpart(source, at);
+  };
   for (size_t i = 0; i < step.items.size(); ++i) {
     const Item& item = step.items[i];
-    const Transfer transfer = step.geometry.transfer(item, source, fabric.rank());
-    if (transfer.bytes == 0) continue;
-    std::byte* target = step.geometry.target(item, source);
-    const std::byte* base = own ? item.in : execution.sources.map(source, entries[i]);
+    const size_t bytes = route.bytes(item), offset_bytes = route.offset_bytes(item);
+    if (bytes == 0) continue;
+    std::byte* const target = route.place(item);
+    const std::byte* base = item.in;
+    if (alike) {
+      const bool in_place = gathers && item.in == own_route.place(item);  // then so is the source's, in its own place
+      base = counterpart(in_place ? target : item.in);
+    } else if (!own) {
+      base = execution.sources.map(source, offered.entries[i]);
+    }
     if (base != nullptr) {
       if (rows == kTableRows) SHARDCOMM_TRY(copy());
-      table[rows++] = {target, base + transfer.offset_bytes, transfer.bytes};
+      table[rows++] = {target, base + offset_bytes, bytes};
     } else if (fabric.attach() != Attach::kNever) {
-      const uint64_t address = entries[i].address + transfer.offset_bytes;
+      const uint64_t address = offered.entries[i].address + offset_bytes;
       const auto read = [&](size_t, size_t begin, size_t end) {
         return fabric.read(source, target + begin, address + begin, end - begin);
       };
-      SHARDCOMM_TRY(in_parts(execution.team, transfer.bytes, read));
+      SHARDCOMM_TRY(in_parts(execution.team, bytes, read));
     } else {
       return unreadable(source);
     }
@@ -94,18 +89,18 @@ Status copy_from(Execution& execution, const Step& step, Rank source) {
 namespace {
 
 // Each rank begins with its neighbour, so that at any moment the sources of all ranks differ.
-Status gather(Execution& execution, const Step& step) {
+Status gather(Execution& execution, const Step& step, uint64_t own_layout) {
   const int size = execution.fabric.size();
   for (int distance = 0; distance < size; ++distance) {
     const Rank source = (execution.fabric.rank() + distance) % size;
-    if (step.geometry.reads_from(source)) SHARDCOMM_TRY(copy_from(execution, step, source));
+    if (step.geometry.reads_from(source)) SHARDCOMM_TRY(copy_from(execution, step, source, own_layout));
   }
   return {};
 }
 
 // What a thread's reductions need, kept from one to the next.
 struct ReduceMemory {
-  std::vector<std::span<const SourceEntry>> entries;  // by rank
+  std::vector<SourceTable> tables;  // by rank
   std::vector<kernels::ReduceSegment> segments;
   std::vector<const void*> sources;   // by segment, then by rank
   std::vector<std::byte> pieces;      // of attached sources, by part of the share, then by rank
@@ -114,20 +109,23 @@ struct ReduceMemory {
 
 class DirectReduce {
  public:
-  DirectReduce(Execution& execution, const Step& step, ReduceMemory& memory)
+  DirectReduce(Execution& execution, const Step& step, uint64_t own_layout, ReduceMemory& memory)
       : execution_(execution), fabric_(execution.fabric), step_(step), memory_(memory) {
-    memory.entries.resize(size());
+    memory.tables.resize(size());
     memory.segments.clear();
     memory.sources.resize(std::min(kTableRows, step.items.size()) * size());
     for (Rank r = 0; r < fabric_.size(); ++r) {
-      if (r != fabric_.rank()) memory.entries[static_cast<size_t>(r)] = entries_of(fabric_, r);
+      if (r == fabric_.rank()) continue;
+      SourceTable& table = memory.tables[static_cast<size_t>(r)] = read_table(fabric_, step, r);
+      all_alike_ = all_alike_ && table.is_like(own_layout);
     }
   }
 
   Status run() {
+    const Route route = step_.geometry.route(fabric_.rank(), fabric_.rank());  // the same from every source
     for (size_t i = 0; i < step_.items.size(); ++i) {
       const Item& item = step_.items[i];
-      const Transfer share = step_.geometry.transfer(item, fabric_.rank(), fabric_.rank());  // the same of every source
+      const Share share{route.offset_bytes(item), route.bytes(item)};
       if (share.bytes == 0) continue;
       const bool fits = memory_.segments.size() < kTableRows && item.dtype == dtype_ && item.op == op_;
       if (!fits) SHARDCOMM_TRY(flush());
@@ -144,15 +142,24 @@ class DirectReduce {
   }
 
  private:
+  struct Share {  // of an item
+    size_t offset_bytes, bytes;
+  };
   size_t size() const noexcept { return static_cast<size_t>(fabric_.size()); }
 
   // Where this rank's share of item i lies at every rank; null: to be attached. Gives whether it is mapped everywhere.
   bool find_sources(size_t i, size_t offset_bytes, const void** sources) {
+    const Item& item = step_.items[i];
+    if (all_alike_) {
+      const MappedWindow& window = *execution_.sources.window_of(item.in, 1);
+      for (Rank r = 0; r < fabric_.size(); ++r)
+        sources[r] = (r == fabric_.rank() ? item.in : window.counterpart(r, item.in)) + offset_bytes;
+      return true;
+    }
     bool all_mapped = true;
     for (size_t k = 0; k < size(); ++k) {
       const auto r = static_cast<Rank>(k);
-      const std::byte* base =
-          r == fabric_.rank() ? step_.items[i].in : execution_.sources.map(r, memory_.entries[k][i]);
+      const std::byte* base = r == fabric_.rank() ? item.in : execution_.sources.map(r, memory_.tables[k].entries[i]);
       sources[k] = base == nullptr ? nullptr : base + offset_bytes;
       all_mapped = all_mapped && base != nullptr;
     }
@@ -168,7 +175,7 @@ class DirectReduce {
   }
 
   // mapped[k]: the share of rank k, or null where it has to be attached.
-  Status reduce_attached(size_t i, const Transfer& share, std::span<const void* const> mapped) {
+  Status reduce_attached(size_t i, const Share& share, std::span<const void* const> mapped) {
     const auto parts = static_cast<size_t>(execution_.team.parts_for(share.bytes));
     memory_.pieces.resize(std::max(memory_.pieces.size(), parts * size() * execution_.chunk_bytes));
     memory_.attached.resize(std::max(memory_.attached.size(), parts * size()));
@@ -192,7 +199,7 @@ class DirectReduce {
         }
         if (fabric_.attach() == Attach::kNever) return unreadable(static_cast<Rank>(k));
         std::byte* const into = pieces + k * piece;
-        const uint64_t address = memory_.entries[k][i].address + share_offset + offset;
+        const uint64_t address = memory_.tables[k].entries[i].address + share_offset + offset;
         SHARDCOMM_TRY(fabric_.read(static_cast<Rank>(k), into, address, run));
         sources[k] = into;
       }
@@ -205,29 +212,30 @@ class DirectReduce {
   Fabric& fabric_;
   const Step& step_;
   ReduceMemory& memory_;
+  bool all_alike_ = true;
   DType dtype_{};  // of the segments
   ReduceOp op_{};
 };
 
-Status reduce(Execution& execution, const Step& step) {
+Status reduce(Execution& execution, const Step& step, uint64_t own_layout) {
   thread_local ReduceMemory memory;
-  return DirectReduce(execution, step, memory).run();
+  return DirectReduce(execution, step, own_layout, memory).run();
 }
 
 Status run_batch(Execution& execution, const Step& step) {
   Fabric& fabric = execution.fabric;
-  const bool own_staged = announce_sources(execution, step);
+  const SourceTable own = write_table(execution, step);
+  announce(execution, step.phase, payload_bytes(step, own));
   SHARDCOMM_TRY(fabric.collect(execution.limit));
-  bool any_staged = own_staged;
+  bool any_staged = own.staged;
   for (Rank r = 0; r < fabric.size(); ++r) {
-    any_staged = any_staged || (r != fabric.rank() && is_staged(entries_of(fabric, r)));
+    any_staged = any_staged || (r != fabric.rank() && read_table(fabric, step, r).staged);
   }
   if (any_staged) {
-    SHARDCOMM_TRY(run_staged(execution, step, own_staged));
+    SHARDCOMM_TRY(run_staged(execution, step, own.staged));
   } else {
-    SHARDCOMM_TRY(step.geometry.reduces() ? reduce(execution, step) : gather(execution, step));
+    SHARDCOMM_TRY(step.geometry.reduces() ? reduce(execution, step, own.layout) : gather(execution, step, own.layout));
   }
-  count_traffic(execution, step);
   fabric.finish_reading();
   return step.last ? fabric.await_readers(execution.limit) : Status();
 }
@@ -240,9 +248,11 @@ Status run_direct(Execution& execution, const Step& step) {
     const bool more = first + count < step.items.size();
     SHARDCOMM_TRY(
         run_batch(execution, Step{step.geometry, step.items.subspan(first, count), step.phase, step.last || more}));
-    if (!more) return {};
+    if (!more) break;
     first += count;
   }
+  count_traffic(execution, step);
+  return {};
 }
 
 }  // namespace shardcomm

@@ -28,14 +28,11 @@ Status run_direct(Execution& execution, const Step& step);
 
 // --- shared by the engines ---
 void announce(Execution& execution, uint8_t phase, size_t payload_bytes) noexcept;
-// The entries of a peer's announcement, one per item; none from ranks that offer nothing (broadcast). Not for a rank's
-// own, which lies in its peers' caches by now.
-std::span<const SourceEntry> entries_of(const Fabric& fabric, Rank peer) noexcept;
-bool is_staged(std::span<const SourceEntry> entries) noexcept;
 // Moves the items when at least one rank has staged its bytes. `own_staged`: this rank has.
 Status run_staged(Execution& execution, const Step& step, bool own_staged);
-// Copies what this rank takes from one source that it can read in place (itself included).
-Status copy_from(Execution& execution, const Step& step, Rank source);
+// Copies what this rank takes from one source that it can read in place (itself included). `own_layout`: of this rank's
+// source table; 0: unlike the source's.
+Status copy_from(Execution& execution, const Step& step, Rank source, uint64_t own_layout);
 // Combines bytes [offset, offset + bytes) of this rank's share of `item`; sources[r] are addresses of that run, by
 // rank.
 Status reduce_run(const Execution& execution, const Item& item, size_t offset_bytes, size_t bytes,

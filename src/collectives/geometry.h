@@ -17,10 +17,24 @@ enum class Pattern : uint8_t {
   kExchange,   // reader takes the part that every source holds for it
 };
 
-// Bytes of one item that a reader takes from a source.
-struct Transfer {
-  size_t offset_bytes;  // in the source's `in`
-  size_t bytes;
+// A number of elements: a fixed one, or a multiple of an item's count.
+struct Elements {
+  size_t fixed = 0;
+  size_t times = 0;
+  size_t bytes_of(const Item& item) const noexcept { return (fixed + times * item.count) * size_of(item.dtype); }
+};
+
+// What one rank takes from one other, of any item. Computed once for thousands of them.
+struct Route {
+  Elements in;      // all of the source's `in`
+  Elements offset;  // of what is taken, in it
+  Elements taken;
+  Elements target;  // in the reader's `out`; reductions have one place for all sources
+
+  size_t in_bytes(const Item& item) const noexcept { return in.bytes_of(item); }
+  size_t offset_bytes(const Item& item) const noexcept { return offset.bytes_of(item); }
+  size_t bytes(const Item& item) const noexcept { return taken.bytes_of(item); }
+  std::byte* place(const Item& item) const noexcept { return item.out + target.bytes_of(item); }
 };
 
 class Geometry {
@@ -28,9 +42,10 @@ class Geometry {
   // Shards of item.count elements each, or of counts[r] elements.
   Geometry(Pattern pattern, int size, std::span<const size_t> counts = {}, Rank root = 0)
       : pattern_(pattern), size_(size), root_(root), counts_(counts) {}
-  // One item of item.count elements in all, divided into shares of `share_count` as far as they go.
-  static Geometry divided(Pattern pattern, int size, size_t share_count) {
+  // Of one item: `count` elements in all, divided into shares of `share_count` as far as they go.
+  static Geometry divided(Pattern pattern, int size, size_t count, size_t share_count) {
     Geometry geometry(pattern, size);
+    geometry.divided_count_ = count;
     geometry.share_count_ = share_count;
     return geometry;
   }
@@ -41,59 +56,41 @@ class Geometry {
   bool reads_from(Rank source) const noexcept { return pattern_ != Pattern::kBroadcast || source == root_; }
   // Whether all readers take the same bytes of a source.
   bool same_for_all() const noexcept { return pattern_ != Pattern::kReduce && pattern_ != Pattern::kExchange; }
-
   // Whether every rank takes item.count elements from every other.
   bool is_even() const noexcept { return pattern_ != Pattern::kBroadcast && share_count_ == 0 && counts_.empty(); }
 
-  size_t share_count(const Item& item, Rank r) const noexcept {
-    const auto i = static_cast<size_t>(r);
-    if (share_count_ != 0) return std::min(share_count_, item.count - std::min(item.count, i * share_count_));
-    return counts_.empty() ? item.count : counts_[i];
+  Elements share(Rank r) const noexcept {
+    if (share_count_ != 0) return {std::min(share_count_, divided_count_ - share_offset(r).fixed), 0};
+    return counts_.empty() ? Elements{0, 1} : Elements{counts_[static_cast<size_t>(r)], 0};
   }
-  size_t share_offset(const Item& item, Rank r) const noexcept {
+  // Of the shares of ranks 0 … r − 1; of all of them where r is the number of ranks.
+  Elements share_offset(Rank r) const noexcept {
     const auto i = static_cast<size_t>(r);
-    if (share_count_ != 0) return std::min(item.count, i * share_count_);
-    if (counts_.empty()) return item.count * i;
+    if (share_count_ != 0) return {std::min(divided_count_, i * share_count_), 0};
+    if (counts_.empty()) return {0, i};
     size_t offset = 0;
     for (size_t k = 0; k < i; ++k) offset += counts_[k];
-    return offset;
+    return {offset, 0};
   }
 
-  // Bytes of `in` on rank `source`.
-  size_t in_bytes(const Item& item, Rank source) const noexcept {
-    const size_t element = size_of(item.dtype);
+  Route route(Rank source, Rank reader) const noexcept {
+    const auto times = [](Rank n) { return Elements{0, static_cast<size_t>(n)}; };
+    constexpr Elements kWhole{0, 1};
     switch (pattern_) {
-      case Pattern::kGather: return share_count(item, source) * element;
-      case Pattern::kReduce: return share_offset(item, size_) * element;
-      case Pattern::kExchange: return item.count * static_cast<size_t>(size_) * element;
-      case Pattern::kReduceAll: return item.count * element;
-      case Pattern::kBroadcast: return source == root_ ? item.count * element : 0;
+      case Pattern::kGather: return {share(source), {}, share(source), share_offset(source)};
+      case Pattern::kReduce: return {share_offset(size_), share_offset(reader), share(reader), {}};
+      case Pattern::kExchange: return {times(size_), times(reader), kWhole, times(source)};
+      case Pattern::kReduceAll: return {kWhole, {}, kWhole, {}};
+      case Pattern::kBroadcast: break;
     }
-    return 0;
-  }
-  Transfer transfer(const Item& item, Rank source, Rank reader) const noexcept {
-    const size_t element = size_of(item.dtype);
-    switch (pattern_) {
-      case Pattern::kReduce: return {share_offset(item, reader) * element, share_count(item, reader) * element};
-      case Pattern::kExchange: return {item.count * static_cast<size_t>(reader) * element, item.count * element};
-      default: return {0, in_bytes(item, source)};
-    }
-  }
-  // Where the reader puts what it takes from `source`; reductions have one place for all sources.
-  std::byte* target(const Item& item, Rank source) const noexcept {
-    const size_t element = size_of(item.dtype);
-    switch (pattern_) {
-      case Pattern::kGather: return item.out + share_offset(item, source) * element;
-      case Pattern::kExchange: return item.out + item.count * static_cast<size_t>(source) * element;
-      default: return item.out;
-    }
+    return source == root_ ? Route{kWhole, {}, kWhole, {}} : Route{};
   }
 
  private:
   Pattern pattern_;
   int size_;
   Rank root_ = 0;
-  size_t share_count_ = 0;
+  size_t divided_count_ = 0, share_count_ = 0;
   std::span<const size_t> counts_;
 };
 
@@ -112,7 +109,7 @@ class TransferCursor {
     size_t position_bytes;  // in the chunk
   };
   TransferCursor(const Geometry& geometry, std::span<const Item> items, Rank source, Rank reader)
-      : geometry_(geometry), items_(items), source_(source), reader_(reader) {}
+      : route_(geometry.route(source, reader)), items_(items) {}
 
   // Starts a chunk of at most `bytes`, a multiple of kItemAlign. False when nothing is left.
   bool next_chunk(size_t bytes) noexcept {
@@ -125,8 +122,7 @@ class TransferCursor {
   bool next_run(Run& run) noexcept {
     skip_empty();
     if (item_ == items_.size() || left_ == 0) return false;
-    const size_t whole = geometry_.transfer(items_[item_], source_, reader_).bytes;
-    const size_t bytes = std::min(whole - offset_, left_);
+    const size_t bytes = std::min(route_.bytes(items_[item_]) - offset_, left_);
     run = Run{item_, offset_, bytes, position_};
     offset_ += bytes;
     position_ += align_item(bytes);
@@ -136,14 +132,13 @@ class TransferCursor {
 
  private:
   void skip_empty() noexcept {
-    while (item_ < items_.size() && offset_ == geometry_.transfer(items_[item_], source_, reader_).bytes) {
+    while (item_ < items_.size() && offset_ == route_.bytes(items_[item_])) {
       ++item_;
       offset_ = 0;
     }
   }
-  const Geometry& geometry_;
-  std::span<const Item> items_;
-  Rank source_, reader_;
+  const Route route_;
+  const std::span<const Item> items_;
   size_t item_ = 0, offset_ = 0, left_ = 0, position_ = 0;
 };
 

@@ -17,16 +17,16 @@ Status combine(Execution& execution, const Step& step) {
   const void* on_stack[kOnStack];
   std::vector<const void*> on_heap(size > kOnStack ? size : 0);
   const std::span<const void*> sources(size > kOnStack ? on_heap.data() : on_stack, size);
+  const Route route = step.geometry.route(fabric.rank(), fabric.rank());  // the same from every source
   size_t position = 0;
   for (const Item& item : step.items) {
-    const Transfer transfer = step.geometry.transfer(item, fabric.rank(), fabric.rank());
     for (size_t r = 0; r < size; ++r) {
       const auto source = static_cast<Rank>(r);
       const std::byte* in = source == fabric.rank() ? item.in : fabric.payload_of(source).data() + position;
-      sources[r] = in + transfer.offset_bytes;
+      sources[r] = in + route.offset_bytes(item);
     }
-    SHARDCOMM_TRY(reduce_run(execution, item, 0, transfer.bytes, sources));
-    position += align_item(step.geometry.in_bytes(item, fabric.rank()));
+    SHARDCOMM_TRY(reduce_run(execution, item, 0, route.bytes(item), sources));
+    position += align_item(route.in_bytes(item));
   }
   return {};
 }
@@ -37,13 +37,14 @@ Status copy_out(Execution& execution, const Step& step) {
   for (Rank source = 0; source < fabric.size(); ++source) {
     if (!step.geometry.reads_from(source)) continue;
     const std::byte* payload = source == me ? nullptr : fabric.payload_of(source).data();
+    const Route route = step.geometry.route(source, me);
     size_t position = 0;
     for (const Item& item : step.items) {
-      const Transfer transfer = step.geometry.transfer(item, source, me);
-      const std::byte* from = (source == me ? item.in : payload + position) + transfer.offset_bytes;
-      std::byte* target = step.geometry.target(item, source);
-      if (target != from && transfer.bytes != 0) std::memcpy(target, from, transfer.bytes);
-      position += align_item(step.geometry.in_bytes(item, source));
+      const std::byte* from = (source == me ? item.in : payload + position) + route.offset_bytes(item);
+      std::byte* target = route.place(item);
+      const size_t bytes = route.bytes(item);
+      if (target != from && bytes != 0) std::memcpy(target, from, bytes);
+      position += align_item(route.in_bytes(item));
     }
   }
   return {};
@@ -56,8 +57,9 @@ Status run_inline(Execution& execution, const Step& step) {
   size_t position = 0;
   if (step.geometry.reads_from(fabric.rank())) {
     std::byte* payload = fabric.payload().data();
+    const Route route = step.geometry.route(fabric.rank(), fabric.rank());
     for (const Item& item : step.items) {
-      const size_t bytes = step.geometry.in_bytes(item, fabric.rank());
+      const size_t bytes = route.in_bytes(item);
       if (bytes != 0) std::memcpy(payload + position, item.in, bytes);
       position += align_item(bytes);
     }

@@ -78,39 +78,4 @@ constexpr Algorithm kAlgorithms[] = {
 
 std::span<const Algorithm> algorithms() noexcept { return kAlgorithms; }
 
-Workload workload_of(const Operation& operation, int size, SourceKind memory) noexcept {
-  Workload workload{operation.collective, 0, 0, memory};
-  const auto n = static_cast<size_t>(size);
-  for (const Item& item : operation.items) {
-    const size_t element = size_of(item.dtype);
-    size_t whole = item.count * element;
-    size_t announced = whole;
-    switch (operation.collective) {
-      case Collective::kAllGather:
-      case Collective::kAllGatherMany: whole *= n; break;
-      case Collective::kReduceScatter:
-      case Collective::kReduceScatterMany:
-      case Collective::kAllToAll:
-        whole *= n;
-        announced = whole;
-        break;
-      case Collective::kAllGatherV:
-      case Collective::kReduceScatterV: {
-        size_t sum = 0, largest = 0;
-        for (const size_t count : operation.counts) {
-          sum += count;
-          largest = std::max(largest, count);
-        }
-        whole = sum * element;
-        announced = operation.collective == Collective::kAllGatherV ? largest * element : whole;
-        break;
-      }
-      default: break;
-    }
-    workload.whole_bytes += align_item(whole);
-    workload.announced_bytes += align_item(announced);
-  }
-  return workload;
-}
-
 }  // namespace shardcomm

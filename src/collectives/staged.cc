@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "collectives/engine.h"
+#include "collectives/source_table.h"
 #include "kernels/kernels.h"
 
 namespace shardcomm {
@@ -45,7 +46,7 @@ class StagedRun {
       : execution_(execution), fabric_(execution.fabric), step_(step), part_(part_bytes(fabric_, step.geometry)) {
     const Rank me = fabric_.rank();
     for (Rank r = 0; r < fabric_.size(); ++r) {
-      const bool staged = r == me ? own_staged : is_staged(entries_of(fabric_, r));
+      const bool staged = r == me ? own_staged : read_table(fabric_, step, r).staged;
       chunks_.push_back(staged ? chunks_of(step, r, part_) : 0);
       staged_.push_back(staged);
       most_chunks_ = std::max(most_chunks_, chunks_.back());
@@ -87,10 +88,10 @@ class StagedRun {
 
   void fill(std::byte* target, TransferCursor& cursor, Rank reader) {
     if (!cursor.next_chunk(part_)) return;
+    const Route route = step_.geometry.route(fabric_.rank(), reader);
     for (TransferCursor::Run run; cursor.next_run(run);) {
       const Item& item = step_.items[run.item];
-      const Transfer transfer = step_.geometry.transfer(item, fabric_.rank(), reader);
-      std::memcpy(target + run.position_bytes, item.in + transfer.offset_bytes + run.offset_bytes, run.bytes);
+      std::memcpy(target + run.position_bytes, item.in + route.offset_bytes(item) + run.offset_bytes, run.bytes);
     }
   }
 
@@ -105,8 +106,9 @@ class StagedRun {
       if (!staged_[k] || chunk >= chunks_[k]) continue;
       SHARDCOMM_TRY_ASSIGN(const std::byte* slot, fabric_.staged(source, chunk, execution_.limit));
       if (in_[k].next_chunk(part_)) {
+        const Route route = step_.geometry.route(source, fabric_.rank());
         for (TransferCursor::Run run; in_[k].next_run(run);) {
-          std::byte* target = step_.geometry.target(step_.items[run.item], source) + run.offset_bytes;
+          std::byte* target = route.place(step_.items[run.item]) + run.offset_bytes;
           const std::byte* from = own_part(slot) + run.position_bytes;
           SHARDCOMM_TRY(kernels::launch(kernels::CopyLaunch{target, from, run.bytes, execution_.footprint_bytes},
                                         StreamRef::caller()));
@@ -121,7 +123,7 @@ class StagedRun {
     const Rank me = fabric_.rank();
     for (Rank source = 0; source < fabric_.size(); ++source) {
       if (step_.geometry.reads_from(source) && (source == me || !staged_[static_cast<size_t>(source)])) {
-        SHARDCOMM_TRY(copy_from(execution_, step_, source));
+        SHARDCOMM_TRY(copy_from(execution_, step_, source, /*own_layout=*/0));
       }
     }
     return {};
@@ -165,10 +167,10 @@ class StagedRun {
   Result<const void*> source_of(Rank r, const TransferCursor::Run& run) {
     const auto k = static_cast<size_t>(r);
     const Item& item = step_.items[run.item];
-    const size_t offset = step_.geometry.transfer(item, r, fabric_.rank()).offset_bytes + run.offset_bytes;
+    const size_t offset = step_.geometry.route(r, fabric_.rank()).offset_bytes(item) + run.offset_bytes;
     if (r == fabric_.rank()) return static_cast<const void*>(item.in + offset);
     if (staged_[k]) return static_cast<const void*>(own_part(slots_[k]) + run.position_bytes);
-    const SourceEntry& entry = entries_of(fabric_, r)[run.item];
+    const SourceEntry& entry = read_table(fabric_, step_, r).entries[run.item];
     if (const std::byte* mapped = execution_.sources.map(r, entry); mapped != nullptr)
       return static_cast<const void*>(mapped + offset);
     std::byte* piece = scratch_.data() + k * part_;

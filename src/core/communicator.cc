@@ -179,29 +179,20 @@ Result<Work> Communicator::reduce_scatter_v(const ReduceScatterVArgs& args, Stre
 
 Result<Work> Communicator::all_gather_many(std::span<const GatherItem> given, StreamRef stream,
                                            std::string_view label) {
+  SHARDCOMM_TRY(check(given, impl_->core->self.rank, impl_->core->self.size));
   std::vector<Item> items;
   items.reserve(given.size());
-  const Group& self = impl_->core->self;
-  for (const GatherItem& one : given) {
-    const Status checked = check(AllGatherArgs{one.shard, one.full, one.count, one.dtype}, self.rank, self.size);
-    if (!checked.ok()) return checked.context(fmt::format("checking item {}", items.size()));
-    items.push_back(item(one.shard, one.full, one.count, one.dtype));
-  }
+  for (const GatherItem& one : given) items.push_back(item(one.shard, one.full, one.count, one.dtype));
   Operation made = operation(Collective::kAllGatherMany, items, label);
   return impl_->core->submit(made, stream);
 }
 
 Result<Work> Communicator::reduce_scatter_many(std::span<const ReduceItem> given, StreamRef stream,
                                                std::string_view label) {
+  SHARDCOMM_TRY(check(given, impl_->core->self.rank, impl_->core->self.size));
   std::vector<Item> items;
   items.reserve(given.size());
-  const Group& self = impl_->core->self;
-  for (const ReduceItem& one : given) {
-    const Status checked =
-        check(ReduceScatterArgs{one.full, one.shard, one.count, one.dtype, one.op}, self.rank, self.size);
-    if (!checked.ok()) return checked.context(fmt::format("checking item {}", items.size()));
-    items.push_back(item(one.full, one.shard, one.count, one.dtype, one.op));
-  }
+  for (const ReduceItem& one : given) items.push_back(item(one.full, one.shard, one.count, one.dtype, one.op));
   Operation made = operation(Collective::kReduceScatterMany, items, label);
   return impl_->core->submit(made, stream);
 }
@@ -224,7 +215,9 @@ CollectivePlan Communicator::explain(const Shape& shape) const {
   Operation made = operation(shape.collective, {&one, 1}, {});
   if (shape.collective == Collective::kAllGatherV || shape.collective == Collective::kReduceScatterV)
     made.counts = counts;
-  CollectivePlan plan = core.chooser.explain(workload_of(made, size(), as_reached(*core.fabric, shape)));
+  prepare(made, size());
+  made.workload.memory = as_reached(*core.fabric, shape);
+  CollectivePlan plan = core.chooser.explain(made.workload);
   plan.transport = core.fabric->transport_name();
   plan.chunk_bytes = core.options.chunk_bytes;
   return plan;

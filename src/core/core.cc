@@ -110,8 +110,7 @@ void Core::count(const TrafficCounters& operation) noexcept {
 Status Core::run(Operation& operation, uint64_t now) {
   const auto called = [&] { return name(operation.collective); };
   return in_turn(operation.epoch, called, now, [&](TimeLimit& limit, TrafficCounters& traffic) {
-    const Workload workload =
-        workload_of(operation, self.size, operation.mosaic ? SourceKind::kMosaic : SourceKind::kMapped);
+    const Workload& workload = operation.workload;
     if (workload.announced_bytes <= sizeof(Message::payload)) fabric->expect_payload(workload.announced_bytes);
     const size_t footprint_bytes = workload.whole_bytes * static_cast<size_t>(self.size);
     Execution execution{*fabric, operation, limit, traffic, attach_chunk_bytes_, footprint_bytes, team_};
@@ -152,7 +151,7 @@ Result<Work> Core::submit(Operation& operation, StreamRef stream) {
   if (fabric->has_failed()) return failure();
   if (stream.is_caller() && turnstile.passed() + 1 == next_epoch) fabric->expect_announcement();  // nothing else runs
   operation.epoch = next_epoch;
-  sign(operation);
+  prepare(operation, self.size);
   const uint64_t now = flight->now();
   if (stream.is_caller()) {
     ++next_epoch;

@@ -95,6 +95,8 @@ Status check(const BroadcastArgs& args, int size);
 Status check(const AllToAllArgs& args, int size);
 Status check(const AllGatherVArgs& args, Rank rank, int size);
 Status check(const ReduceScatterVArgs& args, Rank rank, int size);
+Status check(std::span<const GatherItem> items, Rank rank, int size);
+Status check(std::span<const ReduceItem> items, Rank rank, int size);
 
 // --- discovery.cc: how ranks find each other and connect ---
 using Exchange = std::function<Result<std::vector<std::string>>(std::string_view step, std::string_view blob)>;

@@ -42,9 +42,14 @@ struct MappedWindow {
   bool holds(const std::byte* begin, size_t count) const noexcept {
     return begin >= base && begin + count <= base + bytes;
   }
+  // What a peer calls `address`.
   const std::byte* at(Rank peer, uint64_t address) const noexcept {
     const auto p = static_cast<size_t>(peer);
     return mapping.by_rank[p] + (address - raw_base_by_rank[p]);
+  }
+  // What lies at a peer where `own` lies here.
+  const std::byte* counterpart(Rank peer, const std::byte* own) const noexcept {
+    return mapping.by_rank[static_cast<size_t>(peer)] + (own - base);
   }
 };
 
@@ -66,12 +71,9 @@ class SourceLookup {
  public:
   explicit SourceLookup(const Fabric& fabric) noexcept : fabric_(fabric) {}
 
-  // `attach`: ordinary memory is read from its place; otherwise from the staging ring.
-  SourceEntry describe(const void* address, size_t bytes, bool attach) noexcept {
-    if (last_ != nullptr && last_->holds(static_cast<const std::byte*>(address), bytes)) {
-      return {reinterpret_cast<uint64_t>(address), last_->id, 0};
-    }
-    return search(address, bytes, attach);
+  // The window of this rank that holds them; null: none, or it does not matter, since all ranks are threads.
+  const MappedWindow* window_of(const std::byte* begin, size_t bytes) noexcept {
+    return last_ != nullptr && last_->holds(begin, bytes) ? last_ : search(begin, bytes);
   }
   // Null: not mapped here.
   const std::byte* map(Rank peer, const SourceEntry& entry) noexcept {
@@ -79,7 +81,7 @@ class SourceLookup {
   }
 
  private:
-  SourceEntry search(const void* address, size_t bytes, bool attach) noexcept;
+  const MappedWindow* search(const std::byte* begin, size_t bytes) noexcept;
   const std::byte* search(Rank peer, const SourceEntry& entry) noexcept;
   const Fabric& fabric_;
   const MappedWindow* last_ = nullptr;  // stays while operations use it, by the rule of window.h

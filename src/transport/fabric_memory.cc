@@ -6,20 +6,12 @@
 namespace shardcomm {
 
 // Threads of one process read each other's memory by its addresses; no window of theirs is ever remembered.
-SourceEntry SourceLookup::search(const void* address, size_t bytes, bool attach) noexcept {
-  SourceEntry entry{reinterpret_cast<uint64_t>(address), kNoWindow, 0};
-  if (fabric_.all_same_process_) return entry;
-  const auto* begin = static_cast<const std::byte*>(address);
+const MappedWindow* SourceLookup::search(const std::byte* begin, size_t bytes) noexcept {
+  if (fabric_.all_same_process_) return nullptr;
   std::lock_guard lock(fabric_.windows_mutex_);
   const auto found = std::find_if(fabric_.windows_.begin(), fabric_.windows_.end(),
                                   [&](const auto& window) { return window->holds(begin, bytes); });
-  if (found == fabric_.windows_.end()) {
-    entry.staged = attach ? 0 : 1;
-    return entry;
-  }
-  last_ = found->get();
-  entry.window = last_->id;
-  return entry;
+  return found == fabric_.windows_.end() ? nullptr : last_ = found->get();
 }
 
 const std::byte* SourceLookup::search(Rank peer, const SourceEntry& entry) noexcept {
