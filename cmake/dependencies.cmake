@@ -5,7 +5,7 @@ find_package(spdlog REQUIRED)           # logging; brings fmt
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)    # checkpoint manifests, logs
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)   # HMAC-SHA-256 of the job secret
-pkg_check_modules(hwloc REQUIRED IMPORTED_TARGET hwloc)
+pkg_check_modules(hwloc REQUIRED IMPORTED_TARGET hwloc>=2.5)   # which cores share a cache or a memory
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 if(SHARDCOMM_BUILD_TOOLS)
   find_package(CLI11 REQUIRED)

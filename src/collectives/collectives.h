@@ -49,9 +49,10 @@ struct Execution {
   const Operation& operation;
   TimeLimit& limit;
   TrafficCounters& traffic;
-  size_t chunk_bytes;      // of pieces read by cross-memory attach
-  size_t footprint_bytes;  // of the operation, on all ranks together
-  HostTeam& team;          // threads that help with large pieces
+  size_t chunk_bytes;                   // of pieces read by cross-memory attach
+  size_t footprint_bytes;               // of the operation, on all ranks together
+  std::span<const Rank> reading_order;  // of the sources of a gather; this rank first
+  HostTeam& team;                       // threads that help with large pieces
   SourceLookup sources{fabric};
 };
 

@@ -88,11 +88,9 @@ Status copy_from(Execution& execution, const Step& step, Rank source, uint64_t o
 
 namespace {
 
-// Each rank begins with its neighbour, so that at any moment the sources of all ranks differ.
+// Each rank in an order of its own, so that at any moment the sources of all ranks differ.
 Status gather(Execution& execution, const Step& step, uint64_t own_layout) {
-  const int size = execution.fabric.size();
-  for (int distance = 0; distance < size; ++distance) {
-    const Rank source = (execution.fabric.rank() + distance) % size;
+  for (const Rank source : execution.reading_order) {
     if (step.geometry.reads_from(source)) SHARDCOMM_TRY(copy_from(execution, step, source, own_layout));
   }
   return {};

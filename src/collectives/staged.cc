@@ -100,8 +100,7 @@ class StagedRun {
   }
 
   Status gather(uint64_t chunk) {
-    for (int distance = 1; distance < fabric_.size(); ++distance) {
-      const Rank source = (fabric_.rank() + distance) % fabric_.size();
+    for (const Rank source : execution_.reading_order.subspan(1)) {
       const auto k = static_cast<size_t>(source);
       if (!staged_[k] || chunk >= chunks_[k]) continue;
       SHARDCOMM_TRY_ASSIGN(const std::byte* slot, fabric_.staged(source, chunk, execution_.limit));
@@ -120,9 +119,9 @@ class StagedRun {
   }
 
   Status gather_unstaged() {
-    const Rank me = fabric_.rank();
-    for (Rank source = 0; source < fabric_.size(); ++source) {
-      if (step_.geometry.reads_from(source) && (source == me || !staged_[static_cast<size_t>(source)])) {
+    for (const Rank source : execution_.reading_order) {
+      const bool in_place = source == fabric_.rank() || !staged_[static_cast<size_t>(source)];
+      if (in_place && step_.geometry.reads_from(source)) {
         SHARDCOMM_TRY(copy_from(execution_, step_, source, /*own_layout=*/0));
       }
     }

@@ -73,6 +73,7 @@ Core::Core(Communicator::Group group, const Options& given, Connection connectio
       attach_chunk_bytes_(given.chunk_bytes == 0
                               ? kDefaultAttachChunk
                               : std::max(kChunkAlign, given.chunk_bytes / kChunkAlign * kChunkAlign)),
+      reading_order_(std::move(connection.reading_order)),
       team_(connection.channels) {}
 
 // One operation at a time, in order; after a failure none. A failure here is a failure of the communicator.
@@ -113,7 +114,8 @@ Status Core::run(Operation& operation, uint64_t now) {
     const Workload& workload = operation.workload;
     if (workload.announced_bytes <= sizeof(Message::payload)) fabric->expect_payload(workload.announced_bytes);
     const size_t footprint_bytes = workload.whole_bytes * static_cast<size_t>(self.size);
-    Execution execution{*fabric, operation, limit, traffic, attach_chunk_bytes_, footprint_bytes, team_};
+    Execution execution{*fabric,         operation,      limit, traffic, attach_chunk_bytes_,
+                        footprint_bytes, reading_order_, team_};
     return chooser.choose(workload).run(execution);
   });
 }

@@ -42,6 +42,7 @@ struct Connection {
   Chooser chooser;
   std::unique_ptr<FlightRecorder> flight;
   int channels = 1;
+  std::vector<Rank> reading_order;
 };
 
 class Core : public std::enable_shared_from_this<Core> {
@@ -78,6 +79,7 @@ class Core : public std::enable_shared_from_this<Core> {
   void count(const TrafficCounters& operation) noexcept;
 
   const size_t attach_chunk_bytes_;
+  const std::vector<Rank> reading_order_;
   HostTeam team_;  // of the operation whose turn it is
   const Birthplace birthplace_;
   std::atomic<uint64_t> operations_{0}, bytes_sent_{0}, bytes_received_{0};  // written in turn, so by one at a time

@@ -1,7 +1,7 @@
 // How ranks become a communicator: agree on version and options, show each other their cards, connect, and agree that
 // all of them could.
 #include <fmt/format.h>
-#include <sched.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstring>
@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "core/core.h"
+#include "core/locality.h"
 
 namespace shardcomm {
 namespace {
@@ -31,27 +32,6 @@ std::string protocol_text(const Options& options, const Result<MachineModel>& ma
       SHARDCOMM_VERSION, kControlLayout, options.transports, options.chunk_bytes, options.staging_bytes,
       options.memory_access, options.algorithm,
       machine.ok() ? machine.value().to_json() : machine.status().to_string());
-}
-
-// The cores that this process may run on, as bytes.
-std::string usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return {};
-  return {reinterpret_cast<const char*>(&set), sizeof set};
-}
-
-// How many the ranks have between them.
-int count_cores(std::span<const std::string> sets) {
-  cpu_set_t all;
-  CPU_ZERO(&all);
-  for (const std::string& bytes : sets) {
-    cpu_set_t one;
-    if (bytes.size() != sizeof one) continue;
-    std::memcpy(&one, bytes.data(), sizeof one);
-    CPU_OR(&all, &all, &one);
-  }
-  return std::max(1, CPU_COUNT(&all));
 }
 
 // Threads of this rank that move the bytes of a large operation: its share of the cores, as far as it may run on them.
@@ -106,6 +86,14 @@ void use_measured(MachineModel& machine, std::span<const std::string> speeds) {
   }
   machine.attach_gbs = sum.attach_gbs / static_cast<double>(speeds.size());
   machine.staged_gbs = sum.staged_gbs / static_cast<double>(speeds.size());
+}
+
+// Ranks that see other machines, in containers of their own, may come to other domains: that bears on speed, not on the
+// protocol.
+std::vector<Rank> find_reading_order(Rank me, std::span<const std::string> cores) {
+  std::vector<Rank> order = reading_order(me, domains_of(cores));
+  log(Level::kDebug, "rank {}: reads its peers in the order {}", me, fmt::join(order, ","));
+  return order;
 }
 
 struct Prepared {
@@ -195,7 +183,9 @@ Result<Connection> connect_ranks(Communicator::Group self, const Options& option
   fabric->set_oversubscribed(self.size > topology.cores_per_node);
   fabric->release_cards();  // every peer has mapped what it needs
   const int channels = count_channels(options, cores[static_cast<size_t>(self.rank)], topology);
-  return Connection{std::move(fabric), std::move(topology), std::move(chooser), std::move(flight).value(), channels};
+  return Connection{std::move(fabric),  std::move(topology),
+                    std::move(chooser), std::move(flight).value(),
+                    channels,           find_reading_order(self.rank, cores)};
 }
 
 }  // namespace shardcomm

@@ -140,6 +140,16 @@ mutation table_without_end release $direct \
   '' \
   collectives_bits_test:'*Thousands*'
 
+# --- whom ranks read first ---
+mutation all_begin_with_the_same_source release src/planner/reading_order.cc \
+  'place = domains[number].size();' \
+  'place = 0;' \
+  reading_order_test
+mutation numa_nodes_around_all_cores release src/core/locality.cc \
+  'HWLOC_TYPE_FILTER_KEEP_STRUCTURE' \
+  'HWLOC_TYPE_FILTER_KEEP_NONE' \
+  locality_test
+
 # --- meeting ---
 mutation any_secret_will_do release src/bootstrap/auth.cc \
   'CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0' \
