@@ -111,6 +111,25 @@ TEST(BenchLimits, RaggedShardsCountAsTheyAre) {
   EXPECT_EQ(summed(moves_of(spec, make_layout(spec, 1, 2, 4096), 1, 2)), 3072u);
 }
 
+TEST(BenchLimits, AMosaicMovesNothing) {
+  BenchSpec spec;
+  EXPECT_GT(bus_factor(spec, 2), 0);
+  spec.memory = BenchMemory::kMosaic;
+  EXPECT_TRUE(moves_of(spec, make_layout(spec, 0, 2, 1 << 20), 0, 2).empty());
+  EXPECT_EQ(bus_factor(spec, 2), 0);
+}
+
+TEST(BenchLayout, OfAMosaicHasWholePages) {
+  const size_t page = MosaicWindow::granularity_bytes();
+  for (const DType dtype : {DType::kU8, DType::kF32, DType::kF64}) {
+    BenchSpec spec;
+    spec.dtype = dtype;
+    spec.memory = BenchMemory::kMosaic;
+    for (const auto& [bytes, pages] : {std::pair{size_t{1}, 1u}, {3 * page, 1u}, {3 * page + 24, 2u}, {30 * page, 10u}})
+      EXPECT_EQ(make_layout(spec, 1, 3, bytes).counts[0] * size_of(dtype), pages * page) << bytes;
+  }
+}
+
 TEST(BenchLayout, HasAsManyTensorsAsAskedForOfTheSkewAskedFor) {
   BenchSpec spec;
   spec.collective = Collective::kAllGatherMany;

@@ -1,6 +1,7 @@
 // shardcomm bench: every collective, small, with ranks as processes and as threads.
 #include <cmath>
 
+#include "shardcomm/window.h"
 #include "tests/command_child.h"
 
 namespace shardcomm::testing {
@@ -107,6 +108,25 @@ TEST(Bench, WorksInPlaceAndInOrdinaryMemory) {
     EXPECT_EQ(bench({collective, {"--memory", "ordinary"}}, 3, kSmallSizes)["memory"], "ordinary");
   }
   bench({"all_reduce", {"--in-place", "--memory", "ordinary", "--threads"}}, 3, kSmallSizes);
+}
+
+TEST(Bench, GathersAMosaicByWholePages) {
+  const size_t page = MosaicWindow::granularity_bytes();
+  for (const char* dtype : {"f32", "u8", "f64"}) {
+    for (const bool threads : {false, true}) {
+      Words more = {"--memory", "mosaic", "--dtype", dtype};
+      if (threads) more.push_back("--threads");
+      const Json json = bench({"all_gather", {"-b", "8", "-e", "256K", "-f", "32"}}, 3, more);
+      EXPECT_EQ(json["memory"], "mosaic");
+      ASSERT_EQ(json["results"].size(), 2u);  // 8, 256 and 8192 bytes come to the same
+      EXPECT_EQ(json["results"][0]["bytes"], 3 * page);
+      EXPECT_EQ(json["results"][1]["bytes"], ((size_t{256} << 10) / 3 + page - 1) / page * page * 3);
+      for (const Json& row : json["results"]) {
+        EXPECT_EQ(row["wrong"], 0u);
+        EXPECT_EQ(row["busbw"], 0.0);
+      }
+    }
+  }
 }
 
 TEST(Bench, RepeatsASeedAndTakesSizesByLetter) {

@@ -22,8 +22,11 @@ void BenchCall::place(const std::byte* in, std::byte* out) {
   }
 }
 
+void BenchCall::place(const MosaicWindow& mosaic) { mosaic_ = &mosaic; }
+
 Status BenchCall::operator()() const {
   const StreamRef stream = StreamRef::caller();
+  if (mosaic_ != nullptr) return comm_.all_gather(*mosaic_, stream).status();
   const DType dtype = spec_.dtype;
   const ReduceOp op = spec_.op;
   const std::vector<size_t>& counts = layout_.counts;

@@ -12,7 +12,8 @@ class BenchCall {
   // All three must outlive it.
   BenchCall(Communicator& comm, const BenchSpec& spec, const BenchLayout& layout);
   void place(const std::byte* in, std::byte* out);
-  Status operator()() const;  // on the calling thread
+  void place(const MosaicWindow& mosaic);  // must outlive the calls
+  Status operator()() const;               // on the calling thread
 
  private:
   Communicator& comm_;
@@ -20,6 +21,7 @@ class BenchCall {
   const BenchLayout& layout_;
   const std::byte* in_ = nullptr;  // of the first item
   std::byte* out_ = nullptr;
+  const MosaicWindow* mosaic_ = nullptr;  // instead of both
   std::vector<GatherItem> gathers_;
   std::vector<ReduceItem> reductions_;
 };

@@ -1,10 +1,13 @@
 #include "tools/bench_layout.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 namespace shardcomm::tools {
 namespace {
+
+constexpr std::array<std::string_view, kBenchMemoryCount> kMemoryNames = {"window", "ordinary", "mosaic"};
 
 size_t index_of(Rank rank) { return static_cast<size_t>(rank); }
 
@@ -51,6 +54,11 @@ void add_scatter(BenchLayout& layout, const BenchSpec& spec, Rank rank, const st
   layout.outputs.push_back({at, counts[index_of(rank)], -1, offset});
 }
 
+size_t whole_pages(size_t count, DType dtype) {
+  const size_t page = MosaicWindow::granularity_bytes() / size_of(dtype);
+  return (count + page - 1) / page * page;
+}
+
 void lay_out_shards(BenchLayout& layout, const BenchSpec& spec, Rank rank, int ranks, size_t elements) {
   const size_t n = index_of(ranks);
   const bool gathers = !reduces(spec.collective);
@@ -75,6 +83,7 @@ void lay_out_shards(BenchLayout& layout, const BenchSpec& spec, Rank rank, int r
     }
     default:
       layout.shown_count = std::max(elements / n, size_t{1});
+      if (spec.memory == BenchMemory::kMosaic) layout.shown_count = whole_pages(layout.shown_count, spec.dtype);
       layout.counts = {layout.shown_count};
       add(layout, spec, rank, std::vector<size_t>(n, layout.shown_count), 0, 0);
   }
@@ -92,8 +101,20 @@ void lay_out_all_to_all(BenchLayout& layout, Rank rank, int ranks, size_t elemen
 
 }  // namespace
 
+std::string_view name(BenchMemory memory) noexcept { return kMemoryNames[static_cast<size_t>(memory)]; }
+
+std::optional<BenchMemory> parse_bench_memory(std::string_view text) noexcept {
+  const auto found = std::find(kMemoryNames.begin(), kMemoryNames.end(), text);
+  if (found == kMemoryNames.end()) return std::nullopt;
+  return static_cast<BenchMemory>(found - kMemoryNames.begin());
+}
+
 bool allows_in_place(Collective collective) noexcept {
   return collective != Collective::kAllToAll && collective != Collective::kBarrier;
+}
+
+bool moves_bytes(const BenchSpec& spec) noexcept {
+  return spec.collective != Collective::kBarrier && spec.memory != BenchMemory::kMosaic;
 }
 
 BenchLayout make_layout(const BenchSpec& spec, Rank rank, int ranks, size_t bytes) {
@@ -134,12 +155,12 @@ BenchLayout make_layout(const BenchSpec& spec, Rank rank, int ranks, size_t byte
   return layout;
 }
 
-double bus_factor(Collective collective, int ranks) noexcept {
+double bus_factor(const BenchSpec& spec, int ranks) noexcept {
+  if (!moves_bytes(spec)) return 0;
   const double part = static_cast<double>(ranks - 1) / ranks;
-  switch (collective) {
+  switch (spec.collective) {
     case Collective::kAllReduce: return 2 * part;
     case Collective::kBroadcast: return 1;
-    case Collective::kBarrier: return 0;
     default: return part;
   }
 }

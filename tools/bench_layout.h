@@ -2,6 +2,8 @@
 // know one collective from another.
 #pragma once
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,12 +13,18 @@
 
 namespace shardcomm::tools {
 
+// Where buffers lie. The shards of a mosaic are whole pages, read where they are: all_gather only, never in place.
+enum class BenchMemory : uint8_t { kWindow, kOrdinary, kMosaic };
+inline constexpr int kBenchMemoryCount = 3;
+std::string_view name(BenchMemory memory) noexcept;  // "window"
+std::optional<BenchMemory> parse_bench_memory(std::string_view text) noexcept;
+
 struct BenchSpec {
   Collective collective = Collective::kAllGather;
   DType dtype = DType::kF32;
   ReduceOp op = ReduceOp::kSum;
   bool in_place = false;
-  bool windows = true;  // false: ordinary memory
+  BenchMemory memory = BenchMemory::kWindow;
   bool check = true;
   bool limits = true;      // measure the machine's own, too
   bool bind = false;       // each rank to a core
@@ -34,6 +42,7 @@ struct BenchSpec {
 };
 
 bool allows_in_place(Collective collective) noexcept;  // all but all_to_all and barrier; broadcast is always so
+bool moves_bytes(const BenchSpec& spec) noexcept;      // all but a barrier and the gather of a mosaic
 
 // Elements [at, at + count) of a buffer are elements first, first + 1, … of the input of rank `source`.
 struct InputRange {
@@ -60,10 +69,11 @@ struct BenchLayout {
   std::vector<size_t> counts;        // of the call: one, one a rank (_v), or one an item (_many)
 };
 
-// The layout nearest to `bytes`, at least one element a shard.
+// The layout nearest to `bytes`, at least one element a shard; of a mosaic, the next with whole pages.
 BenchLayout make_layout(const BenchSpec& spec, Rank rank, int ranks, size_t bytes);
 
-// busbw / algbw: the bytes that the busiest link must carry, as a part of the whole (nccl-tests, PERFORMANCE.md).
-double bus_factor(Collective collective, int ranks) noexcept;
+// busbw / algbw: the bytes that the busiest link must carry, as a part of the whole (nccl-tests, PERFORMANCE.md); 0
+// where none move.
+double bus_factor(const BenchSpec& spec, int ranks) noexcept;
 
 }  // namespace shardcomm::tools

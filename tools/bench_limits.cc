@@ -24,6 +24,8 @@ constexpr float kSourceValue = 1.0f;  // a normal number whatever is summed
 
 size_t index_of(Rank rank) { return static_cast<size_t>(rank); }
 
+bool in_shared_memory(const BenchSpec& spec) { return spec.memory != BenchMemory::kOrdinary; }
+
 // Fills what is not filled yet, page by page.
 void fill(std::byte* at, size_t bytes) {
   const auto value = std::bit_cast<std::array<std::byte, sizeof(float)>>(kSourceValue);
@@ -61,6 +63,7 @@ void add_all_reduce(std::vector<Move>& moves, size_t bytes, size_t width, Rank r
 
 std::vector<Move> moves_of(const BenchSpec& spec, const BenchLayout& layout, Rank rank, int ranks) {
   std::vector<Move> moves;
+  if (!moves_bytes(spec)) return moves;
   const size_t width = size_of(spec.dtype);
   for (const OutputRange& range : layout.outputs) {
     const bool there_already = range.source == rank && (spec.in_place || spec.collective == Collective::kBroadcast);
@@ -79,11 +82,11 @@ Limits::Limits(Communicator& comm, Pages sources, size_t source_bytes)
 Result<Limits> Limits::create(Communicator& comm, const BenchSpec& spec, size_t source_bytes, int cores) {
   const size_t each = (source_bytes + spec.offset_bytes + kPage - 1) / kPage * kPage;
   const size_t whole = std::max(each, kPage) * index_of(comm.size());
-  Result<Pages> sources = spec.windows ? Pages::make_shared(comm, whole, true) : Pages::make(whole, false);
+  Result<Pages> sources = in_shared_memory(spec) ? Pages::make_shared(comm, whole, true) : Pages::make(whole, false);
   SHARDCOMM_TRY(sources.status());
   Limits limits(comm, std::move(sources).value(), each);
   limits.offset_bytes_ = spec.offset_bytes;
-  limits.shared_ = spec.windows;
+  limits.shared_ = in_shared_memory(spec);
   limits.turns_ = std::max(1.0, static_cast<double>(comm.size()) / std::max(cores, 1));
   if (limits.turns_ > 1 || comm.size() < 2) return limits;
   SHARDCOMM_TRY_ASSIGN(Pages lines, Pages::make_shared(comm, kPage, false));
@@ -175,7 +178,7 @@ Result<MachineLimits> machine_limits(Communicator& comm, const BenchSpec& spec, 
   const size_t bytes = std::max(kTogether / ranks, size_t{4} << 20);
   const size_t share = bytes / ranks / 4096 * 4096;
   SHARDCOMM_TRY_ASSIGN(Limits limits, Limits::create(comm, spec, bytes, cores));
-  SHARDCOMM_TRY_ASSIGN(const Pages out, Pages::make(bytes, spec.windows));
+  SHARDCOMM_TRY_ASSIGN(const Pages out, Pages::make(bytes, in_shared_memory(spec)));
   const auto next = static_cast<Rank>((index_of(comm.rank()) + 1) % ranks);
   const std::vector<Move> copy = {{0, bytes, next, 0}};
   const std::vector<Move> sum = {{0, share, -1, index_of(comm.rank()) * share}};

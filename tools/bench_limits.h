@@ -8,11 +8,11 @@
 //   all_reduce       the same with s = S/n, then copy S − s
 //   broadcast        copy S, but for the root
 //   all_to_all       copy S (its own part, too)
-//   barrier          see one cache line of a peer
+//   barrier          see one cache line of a peer; so does the all_gather of a mosaic, whose bytes stay where they are
 // and no operation is faster than one cache line's way between two ranks. The limit of a row is the longer of the two
 // times; "% limit" is that time divided by the median time of the collective. Shards are copied out of memory that all
-// ranks map where buffers are windows, and out of the rank's own where they are ordinary memory; into the collective's
-// own output. Of several loops the one with the best median counts.
+// ranks map where buffers are windows or mosaics, and out of the rank's own where they are ordinary memory; into the
+// collective's own output. Of several loops the one with the best median counts.
 #pragma once
 #include <array>
 #include <iterator>

@@ -27,11 +27,13 @@ std::vector<BenchLayout> layouts_of(const BenchSpec& spec, Rank rank, int ranks)
   }
 }
 
-// Bytes of this rank's input, as a peer sees it: [at, at + bytes).
+// Bytes of this rank's input that peers must take, as they see it: [at, at + bytes).
 struct Extent {
   size_t at = 0, bytes = 0;
 };
-Extent input_of(const BenchLayout& layout, size_t width) {
+Extent input_of(const BenchSpec& spec, const BenchLayout& layout) {
+  if (!moves_bytes(spec)) return {};
+  const size_t width = size_of(spec.dtype);
   size_t begin = SIZE_MAX, end = 0;
   for (const InputRange& in : layout.inputs) {
     if (in.count == 0) continue;
@@ -48,7 +50,9 @@ class Bench {
         spec_(spec),
         values_{.seed = spec.seed, .dtype = spec.dtype, .op = spec.op, .ranks = comm.size()} {}
 
+  // What all rows share. A mosaic is a row's own: its gather takes all of it.
   Status allocate(const std::vector<BenchLayout>& layouts) {
+    if (spec_.memory == BenchMemory::kMosaic) return {};
     size_t in = 0;
     size_t out = 0;
     const bool shared = spec_.in_place || spec_.collective == Collective::kBroadcast;
@@ -56,10 +60,11 @@ class Bench {
       in = std::max(in, layout.input_extent * width());
       out = std::max(out, layout.output_extent * width());
     }
-    SHARDCOMM_TRY_ASSIGN(Buffer output, Buffer::make(comm_, spec_.windows, out, spec_.offset_bytes, "bench output"));
+    const bool window = spec_.memory == BenchMemory::kWindow;
+    SHARDCOMM_TRY_ASSIGN(Buffer output, Buffer::make(comm_, window, out, spec_.offset_bytes, "bench output"));
     output_.emplace(std::move(output));
     if (shared) return {};
-    SHARDCOMM_TRY_ASSIGN(Buffer input, Buffer::make(comm_, spec_.windows, in, spec_.offset_bytes, "bench input"));
+    SHARDCOMM_TRY_ASSIGN(Buffer input, Buffer::make(comm_, window, in, spec_.offset_bytes, "bench input"));
     input_.emplace(std::move(input));
     return {};
   }
@@ -70,13 +75,13 @@ class Bench {
     size_t buffers = 0;
     for (Rank rank = 0; rank < comm_.size(); ++rank) {
       for (const BenchLayout& layout : layouts_of(spec_, rank, comm_.size())) {
-        const Extent input = input_of(layout, width());
+        const Extent input = input_of(spec_, layout);
         source = std::max(source, input.at + input.bytes);
         buffers = std::max(buffers, (layout.input_extent + layout.output_extent) * width());
       }
     }
     const auto ranks = static_cast<size_t>(comm_.size());
-    const bool fits = (source + buffers) < available_memory_bytes() / ranks / 10 * 8;
+    const bool fits = source == 0 || source + buffers < available_memory_bytes() / ranks / 10 * 8;
     SHARDCOMM_TRY_ASSIGN(const double lacks, most_of_ranks(comm_, fits ? 0 : 1));
     if (lacks > 0) return std::string("no memory for their sources");
     Result<Limits> limits = Limits::create(comm_, spec_, source, cores);
@@ -90,9 +95,8 @@ class Bench {
     BenchRow row;
     row.bytes = layout.whole_count * width();
     row.count = layout.shown_count;
-    prepare(layout);
     BenchCall call(comm_, spec_, layout);
-    call.place(in(), out());
+    SHARDCOMM_TRY(prepare(layout, call));
     if (spec_.check) {
       SHARDCOMM_TRY_ASSIGN(const uint64_t wrong, verify(layout, call));
       row.wrong = wrong;
@@ -102,15 +106,24 @@ class Bench {
   }
 
  private:
-  std::byte* in() const { return (input_ ? *input_ : *output_).data(); }
-  std::byte* out() const { return output_->data(); }
+  std::byte* in() const { return mosaic_ ? mosaic_->shard() : (input_ ? *input_ : *output_).data(); }
+  std::byte* out() const { return output_ ? output_->data() : nullptr; }
+  const std::byte* result() const { return mosaic_ ? mosaic_->all() : out(); }
   size_t width() const { return size_of(spec_.dtype); }
 
-  void prepare(const BenchLayout& layout) {
-    output_->poison();
-    if (input_) input_->poison();
+  Status prepare(const BenchLayout& layout, BenchCall& call) {
+    if (spec_.memory == BenchMemory::kMosaic) {
+      mosaic_.reset();
+      SHARDCOMM_TRY_ASSIGN(MosaicWindow made, comm_.allocate_mosaic(layout.input_extent * width(), "bench mosaic"));
+      call.place(mosaic_.emplace(std::move(made)));
+    } else {
+      output_->poison();
+      if (input_) input_->poison();
+      call.place(in(), out());
+    }
     for (const InputRange& range : layout.inputs)
       fill_values(values_, comm_.rank(), range.first, range.count, in() + range.at * width());
+    return {};
   }
 
   // Every element of the output, the untouched input, and what lies around both; summed over all ranks.
@@ -118,11 +131,11 @@ class Bench {
     SHARDCOMM_TRY(call());
     uint64_t wrong = 0;
     for (const OutputRange& range : layout.outputs) {
-      const std::byte* got = out() + range.at * width();
+      const std::byte* got = result() + range.at * width();
       wrong += range.source < 0 ? count_wrong_reductions(values_, range.first, range.count, got)
                                 : count_wrong_values(values_, range.source, range.first, range.count, got);
     }
-    wrong += output_->count_stray(layout.output_extent * width());
+    if (output_) wrong += output_->count_stray(layout.output_extent * width());
     if (input_) {
       wrong += input_->count_stray(layout.input_extent * width());
       for (const InputRange& range : layout.inputs)
@@ -172,7 +185,7 @@ class Bench {
     SHARDCOMM_TRY_ASSIGN(std::vector<double> slowest, slowest_samples(comm_, calls));
     row.time_us = statistics_of(std::move(slowest));
     row.algbw = static_cast<double>(row.bytes) / row.time_us.median / 1e3;
-    row.busbw = row.algbw * bus_factor(spec_.collective, comm_.size());
+    row.busbw = row.algbw * bus_factor(spec_, comm_.size());
     if (limits_) SHARDCOMM_TRY(compare(limit, one_way, row));
     return {};
   }
@@ -193,7 +206,7 @@ class Bench {
   // The batch of the limit's samples.
   Result<int> prepare_limit(const BenchLayout& layout, const std::vector<Move>& moves) {
     if (!limits_) return 1;
-    const Extent own = input_of(layout, width());
+    const Extent own = input_of(spec_, layout);
     limits_->prepare(moves, own.at, own.bytes);
     limits_->run(moves, out(), Loop::kPlain);
     const double begin = limits_->clock_us();
@@ -210,9 +223,9 @@ class Bench {
                            : spec_.collective == Collective::kAllReduce ? "read_write_copy"
                                                                         : "read_write",
                    .us = move_us};
-    if (line_us > move_us || spec_.collective == Collective::kBarrier) limit = {.kind = "one_way", .us = line_us};
-    if (limit.us <= 0) return {};  // a barrier, and no core for each rank
-    limit.busbw = static_cast<double>(row.bytes) / limit.us / 1e3 * bus_factor(spec_.collective, comm_.size());
+    if (line_us > move_us || !moves_bytes(spec_)) limit = {.kind = "one_way", .us = line_us};
+    if (limit.us <= 0) return {};  // nothing moves, and no core for each rank
+    limit.busbw = static_cast<double>(row.bytes) / limit.us / 1e3 * bus_factor(spec_, comm_.size());
     limit.percent = 100 * limit.us / row.time_us.median;
     row.limit = limit;
     return {};
@@ -223,6 +236,7 @@ class Bench {
   const BenchValues values_;
   std::optional<Buffer> input_;  // nothing where it is the output's buffer
   std::optional<Buffer> output_;
+  std::optional<MosaicWindow> mosaic_;  // instead of both: of the row
   std::optional<Limits> limits_;
 };
 

@@ -18,6 +18,13 @@ std::string op_text(const BenchReport& report) {
   return reduces(report.setup.spec.collective) ? std::string(name(report.setup.spec.op)) : "none";
 }
 
+std::string buffers_text(const BenchSpec& spec) {
+  if (spec.memory == BenchMemory::kMosaic) return "mosaic windows, read where they lie";
+  const bool in_place = spec.in_place || spec.collective == Collective::kBroadcast;
+  return fmt::format("{}, {}", spec.memory == BenchMemory::kWindow ? "windows" : "ordinary memory",
+                     in_place ? "in place" : "out of place");
+}
+
 int ranks_of(const BenchReport& report) { return static_cast<int>(report.setup.places.of_ranks.size()); }
 
 std::string text_of(const std::optional<double>& value, std::string_view unit) {
@@ -78,15 +85,16 @@ void print_head(const BenchReport& report) {
   const BenchSpec& spec = report.setup.spec;
   const std::string samples =
       spec.iterations > 0 ? std::to_string(spec.iterations) : fmt::format("{} to {}", kLeastSamples, kMostSamples);
-  fmt::print("# {}, {} ranks as {}, {}, {}, {} iterations after {}, seed {}\n", name(spec.collective), ranks_of(report),
-             report.threads ? "threads" : "processes", spec.windows ? "windows" : "ordinary memory",
-             spec.in_place || spec.collective == Collective::kBroadcast ? "in place" : "out of place", samples,
-             spec.warmup, spec.seed);
+  fmt::print("# {}, {} ranks as {}, {}, {} iterations after {}, seed {}\n", name(spec.collective), ranks_of(report),
+             report.threads ? "threads" : "processes", buffers_text(spec), samples, spec.warmup, spec.seed);
   fmt::print("# ranks: {}\n", places_text(report.setup));
   print_limits(report);
   fmt::print("# time_us: of the slowest rank; algbw, busbw: GB/s of the median; wrong: elements over all ranks\n");
-  fmt::print("{:>12} {:>12} {:>7} {:>8} {:>12} {:>12} {:>12} {:>9} {:>9} {:>8} {:>12} {:>7}", "bytes", "count", "dtype",
-             "op", "min_us", "median_us", "max_us", "algbw", "busbw", "wrong", "limit_us", "%limit");
+  if (spec.memory == BenchMemory::kMosaic)
+    fmt::print(
+        "# a mosaic's bytes stay where they are until they are read: algbw counts all that it shows, busbw is 0\n");
+  fmt::print("{:>12} {:>12} {:>7} {:>8} {:>12} {:>12} {:>12} {:>10} {:>9} {:>8} {:>12} {:>7}", "bytes", "count",
+             "dtype", "op", "min_us", "median_us", "max_us", "algbw", "busbw", "wrong", "limit_us", "%limit");
   if (report.percentiles) fmt::print(" {:>12} {:>12} {:>12}", "p50_us", "p90_us", "p99_us");
   fmt::print("\n");
   std::fflush(stdout);
@@ -94,7 +102,7 @@ void print_head(const BenchReport& report) {
 
 void print_row(const BenchReport& report, const BenchRow& row) {
   const Statistics& time = row.time_us;
-  fmt::print("{:>12} {:>12} {:>7} {:>8} {:>12.2f} {:>12.2f} {:>12.2f} {:>9.3f} {:>9.3f} {:>8}", row.bytes, row.count,
+  fmt::print("{:>12} {:>12} {:>7} {:>8} {:>12.2f} {:>12.2f} {:>12.2f} {:>10.3f} {:>9.3f} {:>8}", row.bytes, row.count,
              name(report.setup.spec.dtype), op_text(report), time.min, time.median, time.max, row.algbw, row.busbw,
              row.wrong ? std::to_string(*row.wrong) : "-");
   if (row.limit)
@@ -123,7 +131,7 @@ std::string to_json(const BenchReport& report) {
                     {"collective", name(spec.collective)},
                     {"ranks", ranks_of(report)},
                     {"mode", report.threads ? "threads" : "processes"},
-                    {"memory", spec.windows ? "window" : "ordinary"},
+                    {"memory", name(spec.memory)},
                     {"in_place", spec.in_place || spec.collective == Collective::kBroadcast},
                     {"iterations", spec.iterations},
                     {"warmup", spec.warmup},

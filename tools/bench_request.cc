@@ -36,7 +36,8 @@ void add_shapes(Flags& flags, BenchRequest& request) {
   flags.size("--extra", spec.extra_bytes, "On top of each size", 0);
   flags.word("--dtype", request.dtype, "Element type", names_of<DType>(kDTypeCount));
   flags.toggle("--in-place", spec.in_place, "Input and output in one buffer");
-  flags.word("--memory", request.memory, "Where buffers lie", {"window", "ordinary"});
+  flags.word("--memory", request.memory, "Where buffers lie; mosaic: side by side, an all_gather that copies nothing",
+             names_of<BenchMemory>(kBenchMemoryCount));
   flags.size("--offset", spec.offset_bytes, "From the page at which each buffer begins", 0);
   flags.count("--items", spec.items, "Most tensors of a _many form", 1, 1 << 20);
   flags.real("--skew", spec.skew, "Largest over smallest shard (_v) or tensor (_many); 0: sizes 1 : 2 : 3 ...", 0, 1e6);
@@ -60,6 +61,13 @@ void add_results(Flags& flags, BenchRequest& request) {
   flags.texts("--with", request.with, "With --plot: results written by --json to draw, too", "FILE...");
 }
 
+void check_mosaic(const BenchRequest& request) {
+  if (request.spec.collective != Collective::kAllGather)
+    throw UsageError(fmt::format("bench: a mosaic has all_gather, but no {}", request.collective));
+  if (request.spec.in_place) throw UsageError("bench: a mosaic is read where it lies, which --in-place cannot change");
+  if (request.spec.offset_bytes != 0) throw UsageError("bench: a mosaic begins on a page, so it has no --offset");
+}
+
 void check_shapes(const BenchRequest& request, bool op_given) {
   const BenchSpec& spec = request.spec;
   if (op_given && !reduces(spec.collective)) throw UsageError(fmt::format("bench: {} has no --op", request.collective));
@@ -67,6 +75,7 @@ void check_shapes(const BenchRequest& request, bool op_given) {
     throw UsageError(fmt::format("bench: {} of {} is not supported", request.op, request.dtype));
   if (spec.in_place && !allows_in_place(spec.collective))
     throw UsageError(fmt::format("bench: {} has no form in place", request.collective));
+  if (spec.memory == BenchMemory::kMosaic) check_mosaic(request);
   if (spec.begin_bytes > spec.end_bytes)
     throw UsageError(
         fmt::format("bench: -b {} is more than -e {}", bytes_text(spec.begin_bytes), bytes_text(spec.end_bytes)));
@@ -89,7 +98,7 @@ Flag add_bench_flags(Flags& flags, BenchRequest& request) {
       "One line a size, as nccl-tests has it: bytes is the whole buffer, time that of the slowest rank. Exit code 1 "
       "when\n"
       "any element was wrong. _v: shards of sizes 1 : 2 : 3 ... ; _many: up to --items tensors of such sizes in one "
-      "call.\n"
+      "call. A mosaic's shards are whole pages.\n"
       "Calls of less than 2 us are timed in batches. Without a collective, --plot draws what --with names.");
   return op;
 }
@@ -101,7 +110,7 @@ Status resolve(BenchRequest& request, bool op_given) {
   if (!request.benches() && !request.tunes() && request.with.empty()) throw UsageError("bench: collective is required");
   if (request.tunes() && !request.plot.empty()) throw UsageError("bench: --tune has nothing to --plot");
   if (request.threads && request.ranks == 0) throw UsageError("bench: --threads needs --ranks N");
-  spec.windows = request.memory == "window";
+  spec.memory = *parse_bench_memory(request.memory);
   if (request.benches()) {
     spec.collective = *parse_collective(request.collective);
     spec.dtype = *parse_dtype(request.dtype);

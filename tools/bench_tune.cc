@@ -132,7 +132,7 @@ class Tuner {
       return {};
     }
     SHARDCOMM_TRY_ASSIGN(Communicator comm, connect("memory_access=staging"));
-    const BenchSpec spec{.collective = Collective::kAllGather, .in_place = true, .windows = false};
+    const BenchSpec spec{.collective = Collective::kAllGather, .in_place = true, .memory = BenchMemory::kOrdinary};
     SHARDCOMM_TRY_ASSIGN(const double us, time_us(comm, spec, kStagedBytes));
     const double part = static_cast<double>(self_.size - 1) / self_.size;
     report_.model.staged_gbs = static_cast<double>(kStagedBytes) * part / us / 1e3;
@@ -166,10 +166,10 @@ class Tuner {
     SHARDCOMM_TRY_ASSIGN(Communicator inlined, connect("algorithm=inline"));
     SHARDCOMM_TRY_ASSIGN(Communicator direct, connect("algorithm=direct"));
     for (const Collective collective : kChoices) {
-      for (const bool windows : {true, false}) {
+      for (const BenchMemory memory : {BenchMemory::kWindow, BenchMemory::kOrdinary}) {
         BenchSpec spec{.collective = collective,
                        .in_place = collective == Collective::kAllGather,
-                       .windows = windows,
+                       .memory = memory,
                        .begin_bytes = 64,
                        .end_bytes = size_t{64} << 10};
         SHARDCOMM_TRY_ASSIGN(const Rows first, rows_of(inlined, spec));
@@ -178,8 +178,9 @@ class Tuner {
         for (size_t i = 0; i + 1 < first.size(); ++i) {
           if (first[i].time_us.median < second[i].time_us.median) crossover = first[i + 1].bytes;
         }
-        report_.crossover_bytes[std::string(name(collective))][windows ? "window" : "ordinary"] = crossover;
-        if (collective == Collective::kAllGather && windows && !report_.places.oversubscribed()) {
+        report_.crossover_bytes[std::string(name(collective))][std::string(name(memory))] = crossover;
+        if (collective == Collective::kAllGather && memory == BenchMemory::kWindow &&
+            !report_.places.oversubscribed()) {
           // What two meetings of all ranks leave over.
           const double peers = self_.size - 1;
           const double left_us = second.front().time_us.median - 2 * report_.model.signal_us * peers;
