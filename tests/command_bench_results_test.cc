@@ -271,12 +271,21 @@ TEST(BenchTune, WritesAModelThatTheLibraryTakes) {
   for (const Json& row : planned.json["results"]) EXPECT_EQ(row["wrong"], 0u);
 }
 
-TEST(BenchTune, KeepsWhatThreadsCannotMeasure) {
+TEST(BenchTune, LeavesToItsReadersWhatThreadsCannotMeasure) {
   const TestDirectory directory;
-  const Benched run = bench({"--tune", directory / "machine.json", "--ranks", "2", "--threads"});
-  ASSERT_EQ(run.json["typical"].size(), 2u) << run.result.out;
-  EXPECT_NE(run.json["typical"][0].get<std::string>().find("attach_us"), std::string::npos);
+  const std::string file = directory / "machine.json";
+  const Benched run = bench({"--tune", file, "--ranks", "2", "--threads"});
+  const Json unmeasured = run.json["unmeasured"];
+  ASSERT_GE(unmeasured.size(), 2u) << run.result.out;
+  EXPECT_TRUE(unmeasured[unmeasured.size() - 2].get<std::string>().starts_with("attach_us, attach_gbs: "));
+  EXPECT_TRUE(unmeasured.back().get<std::string>().starts_with("staged_gbs: "));
   EXPECT_EQ(run.json["machine"]["attach_us"], MachineModel().attach_us);
+  const Result<MachineModel> model = MachineModel::parse(read_text(file));
+  ASSERT_TRUE(model.ok()) << model.status().to_string();
+  EXPECT_FALSE(model->attach_gbs || model->staged_gbs) << read_text(file);
+  const Benched planned = bench({"all_gather", "--ranks", "2", "--memory", "ordinary", "-b", "64K", "-e", "64K"},
+                                {"SHARDCOMM_TUNE_FILE=" + file});
+  EXPECT_EQ(planned.json["results"][0]["wrong"], 0u);
   EXPECT_TRUE(fails_with(run_command(Words{"bench", "barrier", "--tune", directory / "x", "--ranks", "2"}), 2,
                          {"--tune", "no collective"}));
 }

@@ -61,18 +61,18 @@ class Tuner {
     return rows.front().time_us.median;
   }
 
-  void keep_typical(std::string_view figures, std::string_view why) {
-    report_.typical.push_back(fmt::format("{}: {}", figures, why));
+  void not_measured(std::string_view figures, std::string_view why) {
+    report_.unmeasured.push_back(fmt::format("{}: {}", figures, why));
   }
 
   Status measure_lines(Communicator& comm) {
     SHARDCOMM_TRY_ASSIGN(report_.barrier_us, time_us(comm, {.collective = Collective::kBarrier}, 1));
     if (comm.size() < 2) {
-      keep_typical("signal_us, switch_us, lookup_us", "one rank");
+      not_measured("signal_us, switch_us, lookup_us", "one rank");
       return {};
     }
     if (report_.places.oversubscribed()) {
-      keep_typical("signal_us, lookup_us", "more ranks than cores");
+      not_measured("signal_us, lookup_us", "more ranks than cores");
     } else {
       SHARDCOMM_TRY_ASSIGN(Limits limits, Limits::create(comm, {}, 1, report_.places.usable));
       const std::optional<double> line_us = limits.one_way_us();
@@ -83,7 +83,7 @@ class Tuner {
     if (turn.ok())
       report_.model.switch_us = *turn;
     else
-      keep_typical("switch_us", turn.status().to_string());
+      not_measured("switch_us", turn.status().to_string());
     return comm.health();
   }
 
@@ -114,13 +114,16 @@ class Tuner {
   }
 
   Status measure_attach(Communicator& comm) {
-    if (comm.size() < 2) return {};
+    if (comm.size() < 2) {
+      not_measured("attach_us, attach_gbs", "one rank");
+      return {};
+    }
     Result<AttachSpeed> attach = attach_speed(comm);
     if (attach.ok()) {
       report_.model.attach_us = attach->call_us;
       report_.model.attach_gbs = attach->gb_s;
     } else {
-      keep_typical("attach_us, attach_gbs",
+      not_measured("attach_us, attach_gbs",
                    report_.threads ? "ranks are threads of one process" : attach.status().to_string());
     }
     return comm.health();
@@ -128,7 +131,7 @@ class Tuner {
 
   Status measure_staging() {
     if (self_.size < 2 || report_.threads) {
-      keep_typical("staged_gbs", self_.size < 2 ? "one rank" : "ranks are threads of one process");
+      not_measured("staged_gbs", self_.size < 2 ? "one rank" : "ranks are threads of one process");
       return {};
     }
     SHARDCOMM_TRY_ASSIGN(Communicator comm, connect("memory_access=staging"));
@@ -209,8 +212,8 @@ void print_tuning(const TuneReport& report) {
   const MachineModel& model = report.model;
   fmt::print("# this machine, {} ranks as {} on cores {}\n", report.places.of_ranks.size(),
              report.threads ? "threads" : "processes", fmt::join(report.places.to_text(), " "));
-  const auto line = [](std::string_view what, double value, std::string_view unit) {
-    fmt::print("{:<44} {:>10.3f} {}\n", what, value, unit);
+  const auto line = [](std::string_view what, std::optional<double> value, std::string_view unit) {
+    fmt::print("{:<44} {:>10} {}\n", what, value ? fmt::format("{:.3f}", *value) : "-", unit);
   };
   line("cache line one way", model.signal_us, "us");
   line("turn of two ranks on one core", model.switch_us, "us");
@@ -229,7 +232,7 @@ void print_tuning(const TuneReport& report) {
     for (const auto& [memory, bytes] : by_memory)
       fmt::print("{:<44} {:>10}\n", fmt::format("{}, {}: direct from", collective, memory), bytes_text(bytes));
   }
-  for (const std::string& typical : report.typical) fmt::print("# typical figure kept, {}\n", typical);
+  for (const std::string& figures : report.unmeasured) fmt::print("# not measured here, {}\n", figures);
 }
 
 std::string to_json(const TuneReport& report) {
@@ -238,7 +241,7 @@ std::string to_json(const TuneReport& report) {
                                       {"mode", report.threads ? "threads" : "processes"},
                                       {"cores", report.places.to_text()},
                                       {"machine", nlohmann::ordered_json::parse(report.model.to_json())},
-                                      {"typical", report.typical},
+                                      {"unmeasured", report.unmeasured},
                                       {"barrier_us", report.barrier_us},
                                       {"reduce_cached_gb_s", report.reduce_cached_gb_s},
                                       {"reduce_memory_gb_s", report.reduce_memory_gb_s},

@@ -1,9 +1,9 @@
 // `shardcomm bench --tune FILE`: a short set of measurements. FILE becomes the model of this machine that the option
 // tune_file reads (MachineModel of shardcomm/plan.h); what else was measured is shown, and written by --json.
 //
-// Figures are medians of the slowest rank with all ranks at work at once; GB is 1e9 bytes. The model keeps its typical
-// figure where one cannot be measured: cross-memory attach where it is not allowed or ranks are threads, a cache line's
-// way where ranks have no core each.
+// Figures are medians of the slowest rank with all ranks at work at once; GB is 1e9 bytes. Some cannot be measured
+// everywhere: cross-memory attach where it is not allowed or ranks are threads, a cache line's way where ranks have no
+// core each. The file then has the typical figure, or none where that is for its readers to measure.
 #pragma once
 #include <cstddef>
 #include <map>
@@ -17,7 +17,7 @@ namespace shardcomm::tools {
 
 struct TuneReport {
   MachineModel model;
-  std::vector<std::string> typical;  // figures of the model that could not be measured, and why
+  std::vector<std::string> unmeasured;  // figures of the model that could not be measured, and why
   Places places;
   bool threads = false;
   double barrier_us = 0;

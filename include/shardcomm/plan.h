@@ -1,6 +1,7 @@
 // What will be done, as plain values: no pointers, no handles, equal on every rank.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -48,7 +49,7 @@ SHARDCOMM_EXPORT std::string_view name(SourceKind kind) noexcept;
 
 // What the machine does, as the costs of algorithms need it. Bandwidths are those of one rank while all ranks move
 // bytes. The defaults are typical of a small x86 server; `shardcomm bench --tune FILE` measures this machine, and the
-// option tune_file reads the file back. Ranks without one measure attach_gbs and staged_gbs, roughly, when they meet.
+// option tune_file reads the file back. What is optional has no default: machines differ too much there.
 struct SHARDCOMM_EXPORT MachineModel {
   double signal_us = 0.15;        // one cache line's way from core to core
   double switch_us = 3;           // from one rank to the next on the same core, where ranks outnumber cores
@@ -56,11 +57,12 @@ struct SHARDCOMM_EXPORT MachineModel {
   double cached_gbs = 12;         // copies that stay in the caches
   double memory_gbs = 8;          // copies that do not
   double attach_us = 0.5;         // one call of cross-memory attach
-  double attach_gbs = 6;          // its copies
-  double staged_gbs = 4;          // copies through the staging ring, both of them together
   double cache_bytes = 12 << 20;  // traffic of all ranks together that still counts as cached
-  std::string to_json() const;
-  // kInvalidArgument names the key that is unknown, missing, or no positive number.
+  // Nothing where not measured. Ranks that choose by them and lack one measure both, roughly, when they meet.
+  std::optional<double> attach_gbs;  // copies by cross-memory attach
+  std::optional<double> staged_gbs;  // copies through the staging ring, both of them together
+  std::string to_json() const;       // without what was not measured
+  // kInvalidArgument names the key that is unknown, missing though not optional, or no positive number.
   static Result<MachineModel> parse(std::string_view json);
 };
 

@@ -37,9 +37,9 @@ Cost direct_cost(const Workload& workload, const Topology& topology, const Machi
   double gbs = whole * topology.world_size <= machine.cache_bytes ? machine.cached_gbs : machine.memory_gbs;
   if (workload.memory == SourceKind::kAttached) {
     latency += machine.attach_us * peers;
-    gbs = std::min(gbs, machine.attach_gbs);
+    gbs = std::min(gbs, machine.attach_gbs.value_or(gbs));
   }
-  if (workload.memory == SourceKind::kStaged) gbs = std::min(gbs, machine.staged_gbs);
+  if (workload.memory == SourceKind::kStaged) gbs = std::min(gbs, machine.staged_gbs.value_or(gbs));
   return {latency, us(whole, gbs)};
 }
 

@@ -67,9 +67,11 @@ Result<std::unique_ptr<MappedTransport>> open_transport(Device device, const Opt
                 fmt::format("no usable transport in '{}' (built in: {}){}", options.transports, known, reasons));
 }
 
-// What the ranks have measured, as bytes; empty where the figures of the machine model stand, or nobody asks.
-std::string measured_access(const Options& options, int size) {
-  if (size == 1 || options.memory_access != "auto" || !options.tune_file.empty()) return {};
+// What this rank measured, as bytes; empty where the machine model has both figures, or nobody asks. Both are measured
+// where one is missing: only what was measured in one way compares.
+std::string measured_access(const Options& options, const MachineModel& machine, int size) {
+  const bool known = machine.attach_gbs && machine.staged_gbs;
+  if (known || size == 1 || options.memory_access != "auto") return {};
   const AccessSpeed speed = access_speed();
   return {reinterpret_cast<const char*>(&speed), sizeof speed};
 }
@@ -101,7 +103,7 @@ struct Prepared {
   std::string blob;  // status, transport card, control card, usable cores, measured access
 };
 
-Prepared prepare(Communicator::Group self, const Options& options) {
+Prepared prepare(Communicator::Group self, const Options& options, const MachineModel& machine) {
   const auto attempt = [&]() -> Result<Fabric::Offer> {
     SHARDCOMM_TRY_ASSIGN(auto transport, open_transport(self.device, options));
     return Fabric::prepare(std::move(transport), self.rank, self.size, options);
@@ -109,7 +111,7 @@ Prepared prepare(Communicator::Group self, const Options& options) {
   Result<Fabric::Offer> offer = attempt();
   if (!offer.ok()) return {std::nullopt, pack({pack_status(offer.status()), "", "", "", ""})};
   std::string blob = pack({pack_status({}), offer->transport_card, offer->control_card, usable_cores(),
-                           measured_access(options, self.size)});
+                           measured_access(options, machine, self.size)});
   return {std::move(offer).value(), std::move(blob)};
 }
 
@@ -125,12 +127,13 @@ Attach agree_on_attach(const Status& all_can, const Options& options, const Mach
     log(level, "rank {}: ordinary memory goes through the staging ring: {}", fabric.rank(), all_can.message());
     return Attach::kNever;
   }
-  log(Level::kDebug, "rank {}: cross-memory attach reads {:.1f} GB/s, the staging ring {:.1f} GB/s", fabric.rank(),
-      machine.attach_gbs, machine.staged_gbs);
   if (access == "attach_gathers") return Attach::kGathers;
   const bool crumbs = fabric.staging_slot_bytes() / static_cast<size_t>(fabric.size()) < kCrumb;
   if (access == "attach" || crumbs) return Attach::kGathersAndReductions;
-  return machine.attach_gbs >= machine.staged_gbs ? Attach::kGathers : Attach::kNever;
+  if (!machine.attach_gbs || !machine.staged_gbs) return Attach::kGathers;  // one rank, which reads nobody's
+  log(Level::kDebug, "rank {}: cross-memory attach reads {:.1f} GB/s, the staging ring {:.1f} GB/s", fabric.rank(),
+      *machine.attach_gbs, *machine.staged_gbs);
+  return *machine.attach_gbs >= *machine.staged_gbs ? Attach::kGathers : Attach::kNever;
 }
 
 }  // namespace
@@ -148,7 +151,7 @@ Result<Connection> connect_ranks(Communicator::Group self, const Options& option
   }
   SHARDCOMM_TRY(machine.status());  // all ranks have the same
 
-  Prepared mine = prepare(self, options);
+  Prepared mine = prepare(self, options, machine.value());
   SHARDCOMM_TRY_ASSIGN(const auto blobs, exchange("cards", mine.blob));
   std::vector<std::string> statuses, transport_cards, control_cards, cores, speeds;
   for (const std::string& blob : blobs) {
