@@ -29,6 +29,8 @@ size_t sum_of(const std::vector<size_t>& counts, size_t end) {
   return std::accumulate(counts.begin(), counts.begin() + static_cast<ptrdiff_t>(end), size_t{0});
 }
 
+constexpr size_t kMostItems = 40;  // of a _many call
+
 std::string call_text(std::string_view call, DType dtype, size_t count, bool in_place) {
   return std::string(call) + " " + std::string(name(dtype)) + " count " + std::to_string(count) +
          (in_place ? " in place" : "");
@@ -62,12 +64,15 @@ CollectiveTable::CollectiveTable(Communicator& comm, const Memory& memory, const
   if (span_.dtypes.empty()) {
     for (int d = 0; d < kDTypeCount; ++d) span_.dtypes.push_back(static_cast<DType>(d));
   }
-  // A flush holds all counts of one call, in place and not: in and out of up to one shard a rank each.
-  size_t bytes = 1 << 20;
+  // A flush holds all counts of one call, in place and not: in and out of up to one shard a rank each; or two calls of
+  // many items.
+  const auto ranks = static_cast<size_t>(comm.size());
+  const size_t largest = *std::max_element(span_.counts.begin(), span_.counts.end()) * size_of(DType::kF64) + 256;
+  size_t bytes = 2 * (ranks + 1) * kMostItems * largest + (1 << 20);
   for (DType dtype : {DType::kU8, DType::kF64}) {
     size_t each = 0;
     for (size_t count : counts_for(dtype, 1)) each += count * size_of(dtype) + 256;
-    bytes = std::max(bytes, 5 * each * static_cast<size_t>(comm.size()) + (1 << 20));
+    bytes = std::max(bytes, 5 * each * ranks + (1 << 20));
   }
   std::byte* base = nullptr;
   if (memory.even_ranks_use_window || memory.odd_ranks_use_window) {
@@ -180,7 +185,7 @@ void CollectiveTable::run(StreamRef stream) {
     run_ragged(dtype);
     barrier();
   }
-  for (size_t items : {size_t{0}, size_t{1}, size_t{7}, size_t{40}}) {
+  for (size_t items : {size_t{0}, size_t{1}, size_t{7}, kMostItems}) {
     for (bool in_place : {false, true}) {
       all_gather_many(items, turn_, in_place);
       reduce_scatter_many(items, turn_, in_place);
