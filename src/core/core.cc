@@ -112,7 +112,6 @@ Status Core::run(Operation& operation, uint64_t now) {
   const auto called = [&] { return name(operation.collective); };
   return in_turn(operation.epoch, called, now, [&](TimeLimit& limit, TrafficCounters& traffic) {
     const Workload& workload = operation.workload;
-    if (workload.announced_bytes <= sizeof(Message::payload)) fabric->expect_payload(workload.announced_bytes);
     const size_t footprint_bytes = workload.whole_bytes * static_cast<size_t>(self.size);
     Execution execution{*fabric,         operation,      limit, traffic, attach_chunk_bytes_,
                         footprint_bytes, reading_order_, team_};
@@ -151,7 +150,6 @@ Result<Work> Core::submit(Operation& operation, StreamRef stream) {
   }
   SHARDCOMM_TRY(here());
   if (fabric->has_failed()) return failure();
-  if (stream.is_caller() && turnstile.passed() + 1 == next_epoch) fabric->expect_announcement();  // nothing else runs
   operation.epoch = next_epoch;
   prepare(operation, self.size);
   const uint64_t now = flight->now();

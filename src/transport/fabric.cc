@@ -78,11 +78,11 @@ Status Fabric::can_attach_all() const {
   return {};
 }
 
-void Fabric::expect_payload(size_t bytes) noexcept {
+void Fabric::take_back_next() const noexcept {
   constexpr size_t kLine = 64, kMostLines = 16;  // about as many as a core fetches at the same time
   const auto* message = reinterpret_cast<const std::byte*>(&own().messages[(sequence_ + 1) & 1]);
-  const size_t end = std::min(offsetof(Message, payload) + bytes, kMostLines * kLine);
-  for (size_t line = kLine; line < end; line += kLine) fetch_to_write(message + line);
+  const size_t end = std::min(offsetof(Message, payload) + payload_bytes_, kMostLines * kLine);
+  for (size_t line = 0; line < end; line += kLine) fetch_to_write(message + line);
 }
 
 std::span<std::byte> Fabric::payload() noexcept {
@@ -102,6 +102,7 @@ void Fabric::announce(const Signature& signature, uint8_t phase, size_t payload_
   announced_ = signature;
   announced_.phase = phase;
   message.payload_bytes = static_cast<uint32_t>(payload_bytes);
+  payload_bytes_ = payload_bytes;
   message.signature = signature;
   message.signature.phase = phase;
   raise(message.sequence, sequence_);
@@ -115,6 +116,7 @@ Status Fabric::collect(TimeLimit& limit) {
     SHARDCOMM_TRY(wait(message.sequence, sequence_, peer, limit));
     agreed = agreed && message.signature == announced_;
   }
+  take_back_next();
   return agreed ? Status() : disagreement();
 }
 

@@ -120,11 +120,6 @@ class Fabric {
   void set_oversubscribed(bool more_ranks_than_cores) noexcept { oversubscribed_ = more_ranks_than_cores; }
 
   // --- announcing ---
-  // A hint, early in a call: this rank will announce soon. Its peers have read the message's line; taking it back takes
-  // as long as a signal's way.
-  void expect_announcement() const noexcept { fetch_to_write(&own().messages[(sequence_ + 1) & 1]); }
-  // The same for the lines after the first, once it is this operation's turn.
-  void expect_payload(size_t bytes) noexcept;
   std::span<std::byte> payload() noexcept;  // of the next message; write, then announce
   void announce(const Signature& signature, uint8_t phase, size_t payload_bytes, const OperationName& name) noexcept;
   Status collect(TimeLimit& limit);
@@ -169,6 +164,9 @@ class Fabric {
   ControlBlock& block(Rank r) const noexcept { return *blocks_[static_cast<size_t>(r)]; }
   void raise(Signal& signal, uint64_t value) noexcept;
   Status wait(Signal& signal, uint64_t value, Rank peer, TimeLimit& limit);
+  // The next message's lines, which the peers have read and will not read again: to take them back takes as long as a
+  // signal's way, so it begins early, for a message as long as the last one.
+  void take_back_next() const noexcept;
   bool spin(const Signal& signal, uint64_t value) const noexcept;
   bool give_way(const Signal& signal, uint64_t value) const noexcept;
   Status sleep(Signal& signal, uint64_t value, Rank peer, Deadline deadline);
@@ -195,6 +193,7 @@ class Fabric {
   size_t slot_bytes_ = 0;
   uint64_t sequence_ = 0;                // of the last announcement
   Signature announced_{};                // in it
+  size_t payload_bytes_ = 0;             // of it
   uint64_t staged_base_ = 0;             // own chunks staged before this operation
   std::vector<uint64_t> consumed_base_;  // [peer] chunks taken from its ring before this operation
   std::vector<uint64_t> consumed_now_;   // [peer] chunks taken in this operation
