@@ -25,7 +25,7 @@ Status all_reduce_direct(Execution& execution) {
   const Item& whole = execution.operation.items.front();
   const size_t share = share_count(whole.count, static_cast<size_t>(fabric.size()), whole.dtype);
   const auto reduce = Geometry::divided(Pattern::kReduce, fabric.size(), whole.count, share);
-  std::byte* own_share = whole.out + reduce.share_offset(fabric.rank()).bytes_of(whole);
+  std::byte* own_share = whole.out + reduce.share_offset(fabric.rank()) * size_of(whole.dtype);
 
   // In place is safe: a rank writes only its own share of its buffer, which peers read in the second step only. Nobody
   // announces that step before having finished the first, so its end needs no signal of its own.

@@ -3,6 +3,7 @@
 #pragma once
 #include <algorithm>
 #include <cstddef>
+#include <numeric>
 #include <span>
 
 #include "collectives/collectives.h"
@@ -17,24 +18,20 @@ enum class Pattern : uint8_t {
   kExchange,   // reader takes the part that every source holds for it
 };
 
-// A number of elements: a fixed one, or a multiple of an item's count.
-struct Elements {
-  size_t fixed = 0;
-  size_t times = 0;
-  size_t bytes_of(const Item& item) const noexcept { return (fixed + times * item.count) * size_of(item.dtype); }
-};
-
-// What one rank takes from one other, of any item. Computed once for thousands of them.
+// What one rank takes from one other, of any item; computed once for thousands of them. In elements, or where `even` in
+// multiples of an item's count.
 struct Route {
-  Elements in;      // all of the source's `in`
-  Elements offset;  // of what is taken, in it
-  Elements taken;
-  Elements target;  // in the reader's `out`; reductions have one place for all sources
+  size_t in;      // all of the source's `in`
+  size_t offset;  // of what is taken, in it
+  size_t taken;
+  size_t target;  // in the reader's `out`; reductions have one place for all sources
+  bool even;
 
-  size_t in_bytes(const Item& item) const noexcept { return in.bytes_of(item); }
-  size_t offset_bytes(const Item& item) const noexcept { return offset.bytes_of(item); }
-  size_t bytes(const Item& item) const noexcept { return taken.bytes_of(item); }
-  std::byte* place(const Item& item) const noexcept { return item.out + target.bytes_of(item); }
+  size_t unit_bytes(const Item& item) const noexcept { return (even ? item.count : 1) * size_of(item.dtype); }
+  size_t in_bytes(const Item& item) const noexcept { return in * unit_bytes(item); }
+  size_t offset_bytes(const Item& item) const noexcept { return offset * unit_bytes(item); }
+  size_t bytes(const Item& item) const noexcept { return taken * unit_bytes(item); }
+  std::byte* place(const Item& item) const noexcept { return item.out + target * unit_bytes(item); }
 };
 
 class Geometry {
@@ -57,36 +54,35 @@ class Geometry {
   // Whether all readers take the same bytes of a source.
   bool same_for_all() const noexcept { return pattern_ != Pattern::kReduce && pattern_ != Pattern::kExchange; }
   // Whether every rank takes item.count elements from every other.
-  bool is_even() const noexcept { return pattern_ != Pattern::kBroadcast && share_count_ == 0 && counts_.empty(); }
+  bool is_even() const noexcept { return pattern_ != Pattern::kBroadcast && has_even_shares(); }
 
-  Elements share(Rank r) const noexcept {
-    if (share_count_ != 0) return {std::min(share_count_, divided_count_ - share_offset(r).fixed), 0};
-    return counts_.empty() ? Elements{0, 1} : Elements{counts_[static_cast<size_t>(r)], 0};
-  }
-  // Of the shares of ranks 0 … r − 1; of all of them where r is the number of ranks.
-  Elements share_offset(Rank r) const noexcept {
+  // Of the shares of ranks 0 … r − 1; of all of them where r is the number of ranks. In the units of a route.
+  size_t share_offset(Rank r) const noexcept {
     const auto i = static_cast<size_t>(r);
-    if (share_count_ != 0) return {std::min(divided_count_, i * share_count_), 0};
-    if (counts_.empty()) return {0, i};
-    size_t offset = 0;
-    for (size_t k = 0; k < i; ++k) offset += counts_[k];
-    return {offset, 0};
+    if (share_count_ != 0) return std::min(divided_count_, i * share_count_);
+    return counts_.empty() ? i : std::accumulate(counts_.begin(), counts_.begin() + r, size_t{0});
   }
 
   Route route(Rank source, Rank reader) const noexcept {
-    const auto times = [](Rank n) { return Elements{0, static_cast<size_t>(n)}; };
-    constexpr Elements kWhole{0, 1};
+    const auto s = static_cast<size_t>(source), r = static_cast<size_t>(reader), n = static_cast<size_t>(size_);
     switch (pattern_) {
-      case Pattern::kGather: return {share(source), {}, share(source), share_offset(source)};
-      case Pattern::kReduce: return {share_offset(size_), share_offset(reader), share(reader), {}};
-      case Pattern::kExchange: return {times(size_), times(reader), kWhole, times(source)};
-      case Pattern::kReduceAll: return {kWhole, {}, kWhole, {}};
+      case Pattern::kGather: return {share(source), 0, share(source), share_offset(source), has_even_shares()};
+      case Pattern::kReduce: return {share_offset(size_), share_offset(reader), share(reader), 0, has_even_shares()};
+      case Pattern::kExchange: return {n, r, 1, s, true};
+      case Pattern::kReduceAll: return {1, 0, 1, 0, true};
       case Pattern::kBroadcast: break;
     }
-    return source == root_ ? Route{kWhole, {}, kWhole, {}} : Route{};
+    const size_t from_root = source == root_ ? 1 : 0;
+    return {from_root, 0, from_root, 0, true};
   }
 
  private:
+  bool has_even_shares() const noexcept { return share_count_ == 0 && counts_.empty(); }
+  size_t share(Rank r) const noexcept {
+    if (share_count_ != 0) return std::min(share_count_, divided_count_ - share_offset(r));
+    return counts_.empty() ? 1 : counts_[static_cast<size_t>(r)];
+  }
+
   Pattern pattern_;
   int size_;
   Rank root_ = 0;

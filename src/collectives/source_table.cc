@@ -27,7 +27,7 @@ SourceTable write_table(Execution& execution, const Step& step) noexcept {
   auto* const begin = reinterpret_cast<SourceEntry*>(fabric.payload().data());
   auto* const entries = begin + (has_layout(step) ? 1 : 0);
   const Route own = step.geometry.route(me, me);
-  const Elements whole = step.geometry.share_offset(step.geometry.size());
+  const size_t whole = step.geometry.share_offset(step.geometry.size());
   const bool gathers = step.geometry.pattern() == Pattern::kGather;
   const bool attach = fabric.attaches(step.geometry.reduces());
   bool alike = has_layout(step);
@@ -41,7 +41,7 @@ SourceTable write_table(Execution& execution, const Step& step) noexcept {
     table.staged = table.staged || needs_ring;
     if (!alike) continue;
     const bool in_place = gathers && item.in == own.place(item);
-    const uint64_t place = window == nullptr ? 0 : place_of(item, in_place, whole.bytes_of(item), *window);
+    const uint64_t place = window == nullptr ? 0 : place_of(item, in_place, whole * own.unit_bytes(item), *window);
     alike = place != 0;
     layout.add(place);
   }

@@ -111,6 +111,8 @@ Status check_pair(const void* in, const void* out, std::optional<size_t> bytes, 
 }  // namespace
 
 Status check(const AllGatherArgs& args, Rank rank, int size) {
+  if (is_plainly_even(args.shard, args.full, args.count, args.dtype, rank, size)) [[likely]]
+    return {};
   return check_even(args.shard, args.full, args.count, args.dtype, rank, size);
 }
 
