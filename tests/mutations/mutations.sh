@@ -54,8 +54,8 @@ mutation last_await_readers_tsan tsan $direct \
   'return {};' \
   collectives_protocol_test
 mutation done_before_reading release $direct \
-  'SHARDCOMM_TRY(step.geometry.reduces() ? reduce(execution, step) : gather(execution, step));' \
-  'fabric.finish_reading(); SHARDCOMM_TRY(step.geometry.reduces() ? reduce(execution, step) : gather(execution, step));' \
+  'SHARDCOMM_TRY(step.geometry.reduces() ? reduce(execution, step, own.layout) : gather(execution, step, own.layout));' \
+  'fabric.finish_reading(); SHARDCOMM_TRY(step.geometry.reduces() ? reduce(execution, step, own.layout) : gather(execution, step, own.layout));' \
   collectives_stress_test:'*RanksMayBeFarApart*' collectives_random_test
 mutation message_slot_one_epoch_early release $fabric \
   ' & 1]' \
@@ -73,7 +73,7 @@ mutation signature_not_compared release $fabric \
   'agreed = agreed && message.signature == announced_;' \
   'agreed = agreed && (message.signature == announced_ || rank_ >= 0);' \
   failure_mismatch_test
-mutation label_not_in_the_signature release src/collectives/engine.cc \
+mutation label_not_in_the_signature release src/collectives/operation.cc \
   'if (!operation.label.empty()) {' \
   'if (operation.label.size() > 1000) {' \
   failure_mismatch_test
@@ -111,6 +111,18 @@ mutation turn_of_streams_not_kept release $core \
   collectives_stress_test:'*ManyStreams*'
 
 # --- the bytes ---
+mutation layouts_all_alike release src/collectives/source_table.cc \
+  'layout.add(place);' \
+  'layout.add(1);' \
+  collectives_layout_test
+mutation shards_in_place_taken_for_apart release src/collectives/source_table.cc \
+  'const bool in_place = gathers && item.in == own.place(item);' \
+  'const bool in_place = false && gathers;' \
+  collectives_layout_test
+mutation counterpart_of_a_shard_in_place release $direct \
+  'base = counterpart(in_place ? target : item.in);' \
+  'base = counterpart(in_place ? item.in : item.in);' \
+  collectives_layout_test
 mutation sum_rounded_at_every_step release src/kernels/reduce_host.h \
   'sum.part[j] = Op::combine(sum.part[j], next.part[j]);' \
   'sum.part[j] = Op::combine(sum.part[j], next.part[j]);
@@ -131,8 +143,8 @@ mutation order_of_the_ranks release $direct \
   'std::reverse(sources.begin(), sources.end()); SHARDCOMM_TRY(reduce_run(execution_, step_.items[i], offset, run, sources));' \
   collectives_random_test:'*attached*'
 mutation order_of_the_ranks_in_messages release $inline \
-  'SHARDCOMM_TRY(reduce_run(execution, item, 0, transfer.bytes, sources));' \
-  'std::reverse(sources.begin(), sources.end()); SHARDCOMM_TRY(reduce_run(execution, item, 0, transfer.bytes, sources));' \
+  'SHARDCOMM_TRY(reduce_run(execution, item, 0, route.bytes(item), sources));' \
+  'std::reverse(sources.begin(), sources.end()); SHARDCOMM_TRY(reduce_run(execution, item, 0, route.bytes(item), sources));' \
   collectives_sample_test
 
 mutation table_without_end release $direct \
