@@ -50,8 +50,7 @@ std::string name_of(const ::testing::TestParamInfo<std::tuple<Place, int>>& info
 
 INSTANTIATE_TEST_SUITE_P(Threads, Matrix,
                          ::testing::Combine(::testing::Values(Place{RankMode::kThreads, kAttachedMemory},
-                                                              Place{RankMode::kThreads, kWindowMemory},
-                                                              Place{RankMode::kThreads, kThreeChannels}),
+                                                              Place{RankMode::kThreads, kWindowMemory}),
                                             ::testing::Values(1, 2, 3, 4, 8)),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(Processes, Matrix,

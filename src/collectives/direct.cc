@@ -108,7 +108,7 @@ struct ReduceMemory {
 class DirectReduce {
  public:
   DirectReduce(Execution& execution, const Step& step, uint64_t own_layout, ReduceMemory& memory)
-      : execution_(execution), fabric_(execution.fabric), step_(step), memory_(memory) {
+      : execution_(execution), fabric_(execution.fabric), step_(step), memory_(memory), all_alike_(own_layout != 0) {
     memory.tables.resize(size());
     memory.segments.clear();
     memory.sources.resize(std::min(kTableRows, step.items.size()) * size());
@@ -175,17 +175,17 @@ class DirectReduce {
   // mapped[k]: the share of rank k, or null where it has to be attached.
   Status reduce_attached(size_t i, const Share& share, std::span<const void* const> mapped) {
     const auto parts = static_cast<size_t>(execution_.team.parts_for(share.bytes));
-    memory_.pieces.resize(std::max(memory_.pieces.size(), parts * size() * execution_.chunk_bytes));
+    const size_t piece = std::min(execution_.chunk_bytes, (share.bytes / parts / kPage + 1) * kPage);
+    memory_.pieces.resize(std::max(memory_.pieces.size(), parts * size() * piece));
     memory_.attached.resize(std::max(memory_.attached.size(), parts * size()));
     return in_parts(execution_.team, share.bytes, [&](size_t part, size_t begin, size_t end) {
-      return reduce_attached_part(i, share.offset_bytes, mapped, part, begin, end);
+      return reduce_attached_part(i, share.offset_bytes, mapped, piece, part, begin, end);
     });
   }
 
   // Piece after piece, so that what has been attached is still in the caches when it is combined.
-  Status reduce_attached_part(size_t i, size_t share_offset, std::span<const void* const> mapped, size_t part,
-                              size_t begin, size_t end) {
-    const size_t piece = execution_.chunk_bytes;
+  Status reduce_attached_part(size_t i, size_t share_offset, std::span<const void* const> mapped, size_t piece,
+                              size_t part, size_t begin, size_t end) {
     std::byte* const pieces = memory_.pieces.data() + part * size() * piece;
     const std::span<const void*> sources(memory_.attached.data() + part * size(), size());
     for (size_t offset = begin; offset < end; offset += piece) {
@@ -210,8 +210,8 @@ class DirectReduce {
   Fabric& fabric_;
   const Step& step_;
   ReduceMemory& memory_;
-  bool all_alike_ = true;
-  DType dtype_{};  // of the segments
+  bool all_alike_;  // the layouts of all ranks
+  DType dtype_{};   // of the segments
   ReduceOp op_{};
 };
 

@@ -9,12 +9,14 @@ constexpr size_t kManyItems = 16;  // the layout of fewer costs more than it sav
 
 bool has_layout(const Step& step) noexcept { return step.items.size() >= kManyItems; }
 
-// Where an item lies in its window, less what differs from rank to rank. 0: outside.
-uint64_t place_of(const Item& item, bool in_place, size_t whole_bytes, const MappedWindow& window) noexcept {
+// Adds where an item lies in its window, less what differs from rank to rank. False: partly outside.
+bool add_place(WordHash& layout, const Item& item, bool in_place, size_t whole_bytes,
+               const MappedWindow& window) noexcept {
   const std::byte* begin = in_place ? item.out : item.in;
-  if (in_place && !window.holds(begin, whole_bytes)) return 0;
-  const auto offset = static_cast<uint64_t>(begin - window.base);
-  return ((offset << 1 | (in_place ? 1 : 0)) ^ (uint64_t{window.id} << 48)) + 1;
+  if (in_place && !window.holds(begin, whole_bytes)) return false;
+  layout.add(window.id);
+  layout.add(static_cast<uint64_t>(begin - window.base) << 1 | (in_place ? 1 : 0));
+  return true;
 }
 
 }  // namespace
@@ -41,9 +43,7 @@ SourceTable write_table(Execution& execution, const Step& step) noexcept {
     table.staged = table.staged || needs_ring;
     if (!alike) continue;
     const bool in_place = gathers && item.in == own.place(item);
-    const uint64_t place = window == nullptr ? 0 : place_of(item, in_place, whole * own.unit_bytes(item), *window);
-    alike = place != 0;
-    layout.add(place);
+    alike = window != nullptr && add_place(layout, item, in_place, whole * own.unit_bytes(item), *window);
   }
   table.entries = {entries, step.items.size()};
   if (table.staged) {

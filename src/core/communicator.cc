@@ -100,7 +100,7 @@ Result<std::optional<Communicator>> Communicator::split(int color, int key) {
   if (color >= 0) {
     group.rank = static_cast<Rank>(std::find(order.begin(), order.end(), std::pair(key, rank())) - order.begin());
     connection = connect_ranks(group, core.options, std::chrono::steady_clock::now() + core.options.init_timeout,
-                               {over_parent, core.flight->place().job});
+                               {over_parent, core.flight->place().job, core.channels()});
   }
   while (exchanges_left > 0) SHARDCOMM_TRY(over_parent("", "").status());
   if (!connection) return std::optional<Communicator>();

@@ -41,7 +41,7 @@ struct Connection {
   Topology topology;
   Chooser chooser;
   std::unique_ptr<FlightRecorder> flight;
-  int channels = 1;
+  int channels = 1;  // of this rank
   std::vector<Rank> reading_order;
 };
 
@@ -57,6 +57,7 @@ class Core : public std::enable_shared_from_this<Core> {
   Status health() const;
   void abort(const Status& why) noexcept;
   TrafficCounters traffic() const noexcept;
+  int channels() const noexcept { return team_.size(); }
 
   const Communicator::Group self;
   const Options options;
@@ -107,7 +108,8 @@ using Exchange = std::function<Result<std::vector<std::string>>(std::string_view
 inline constexpr int kConnectExchanges = 3;
 struct Meeting {
   Exchange exchange;
-  uint64_t job = 0;  // of the communicator that is split
+  uint64_t job = 0;       // of the communicator that is split
+  int most_channels = 0;  // 0: no limit; else that communicator's, whose ranks share the cores with these
 };
 Result<Connection> connect_ranks(Communicator::Group self, const Options& options, Deadline deadline,
                                  const Meeting& meeting);

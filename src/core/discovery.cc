@@ -35,10 +35,11 @@ std::string protocol_text(const Options& options, const Result<MachineModel>& ma
 }
 
 // Threads of this rank that move the bytes of a large operation: its share of the cores, as far as it may run on them.
-int count_channels(const Options& options, const std::string& own_cores, const Topology& topology) {
+int count_channels(const Options& options, const std::string& own_cores, const Topology& topology, int most) {
   constexpr int kMost = 8;  // more than the memory of one socket has use for, in most machines
   if (options.channels != 0) return static_cast<int>(options.channels);
-  return std::clamp(std::min(count_cores({&own_cores, 1}), topology.cores_per_node / topology.world_size), 1, kMost);
+  const int share = std::min(count_cores({&own_cores, 1}), topology.cores_per_node / topology.world_size);
+  return std::clamp(share, 1, most == 0 ? kMost : std::min(most, kMost));
 }
 
 // FNV-1a of the cards, which carry random tokens: the same on these ranks, and nowhere else.
@@ -185,7 +186,7 @@ Result<Connection> connect_ranks(Communicator::Group self, const Options& option
   fabric->set_attach(agree_on_attach(first_failure(attaches), options, machine.value(), *fabric));
   fabric->set_oversubscribed(self.size > topology.cores_per_node);
   fabric->release_cards();  // every peer has mapped what it needs
-  const int channels = count_channels(options, cores[static_cast<size_t>(self.rank)], topology);
+  const int channels = count_channels(options, cores[static_cast<size_t>(self.rank)], topology, meeting.most_channels);
   return Connection{std::move(fabric),  std::move(topology),
                     std::move(chooser), std::move(flight).value(),
                     channels,           find_reading_order(self.rank, cores)};

@@ -42,8 +42,9 @@ CollectivePlan explain_choice(const Workload& workload, const Site& site, std::s
 
 // The order in which rank `me` reads the memory of all ranks, its own first. domain_of: by rank, equal for ranks that
 // are close to each other. First the own domain, then one other after the other, beginning in each at the place that
-// `me` has in its own: so ranks of equal domains never read the same source at the same step, and a domain's ranks read
-// one other domain at a time, no two the same. Where there is one domain, or a domain each, a rotation over all ranks.
+// `me` has in its own: so ranks of equally large domains never read the same source at the same step, and a domain's
+// ranks read one other domain at a time, no two the same. Where there is one domain, or a domain each, a rotation over
+// all ranks.
 std::vector<Rank> reading_order(Rank me, std::span<const int> domain_of);
 
 }  // namespace shardcomm

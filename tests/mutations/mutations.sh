@@ -112,9 +112,17 @@ mutation turn_of_streams_not_kept release $core \
 
 # --- the bytes ---
 mutation layouts_all_alike release src/collectives/source_table.cc \
-  'layout.add(place);' \
+  'layout.add(static_cast<uint64_t>(begin - window.base) << 1 | (in_place ? 1 : 0));' \
   'layout.add(1);' \
   collectives_layout_test
+mutation windows_all_alike release src/collectives/source_table.cc \
+  'layout.add(window.id);' \
+  'layout.add(1);' \
+  collectives_layout_test
+mutation part_of_a_table_forgotten release src/kernels/table.h \
+  'team->run(parts, [&](int part) {' \
+  'team->run(parts, [&](int part) { if (segments.size() > 1 && part == 1) return;' \
+  collectives_channels_test
 mutation shards_in_place_taken_for_apart release src/collectives/source_table.cc \
   'const bool in_place = gathers && item.in == own.place(item);' \
   'const bool in_place = false && gathers;' \
