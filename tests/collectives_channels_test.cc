@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "tests/collectives_table.h"
+#include "tests/failure_support.h"
 
 namespace shardcomm::testing {
 namespace {
@@ -126,7 +127,9 @@ TEST(Channels, NeedNoMemoryBeyondTheirParts) {
     const size_t before = resident_kib();
     ASSERT_TRUE(comm.reduce_scatter({in.data(), out.data(), kCount, DType::kF32}, StreamRef::caller()).ok());
     EXPECT_EQ(out, std::vector<float>(kCount, 2.0F));
-    EXPECT_LT(resident_kib(), before + (size_t{64} << 10));
+    if (kPatience == 1) {  // sanitizers keep memory of their own
+      EXPECT_LT(resident_kib(), before + (size_t{64} << 10));
+    }
   });
 }
 
