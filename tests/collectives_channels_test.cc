@@ -6,7 +6,6 @@
 #include <fstream>
 
 #include "tests/collectives_table.h"
-#include "tests/failure_support.h"
 
 namespace shardcomm::testing {
 namespace {
