@@ -16,3 +16,6 @@ shardcomm_check(python_free DEFINE ${root})
 # FLAGS carry a sanitizer over to the consumer, whose programs must load its runtime first.
 shardcomm_check(consumer DEFINE ${root} BUILD=${PROJECT_BINARY_DIR} WORK=${CMAKE_CURRENT_BINARY_DIR}/consumer
   CXX=${CMAKE_CXX_COMPILER} CC=${CMAKE_C_COMPILER} FLAGS=${CMAKE_CXX_FLAGS})
+
+add_test(NAME mutations COMMAND ${PROJECT_SOURCE_DIR}/tests/mutations/check.sh)
+set_tests_properties(mutations PROPERTIES TIMEOUT 120 LABELS tree)

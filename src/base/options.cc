@@ -83,10 +83,10 @@ std::string set_count(size_t& target, std::string_view value, uint64_t least, ui
 // Upper limits keep now + timeout inside the clock's range.
 template <class Duration>
 std::string set_duration(Duration& target, std::string_view value, uint64_t least, uint64_t most) {
-  const auto count = parse_count(value);
-  if (!count || *count < least || *count > most) return fmt::format("a whole number from {} to {}", least, most);
-  target = Duration(*count);
-  return {};
+  size_t count = 0;
+  std::string wanted = set_count(count, value, least, most);
+  if (wanted.empty()) target = Duration(count);
+  return wanted;
 }
 
 constexpr uint64_t kYearMs = 365ull * 24 * 3600 * 1000;

@@ -63,7 +63,21 @@ Status check_parts(const void* shard, size_t shard_bytes, const void* full, size
   return invalid("shard overlaps full without being this rank's part of it");
 }
 
+// The common case, in a few instructions; false: check_even has to look.
+bool is_plainly_even(const void* shard, const void* full, size_t count, DType dtype, Rank rank, int size) {
+  constexpr size_t kMostCount = size_t{1} << 32;  // so that no product wraps
+  if (!is_valid(dtype) || count > kMostCount || shard == nullptr || full == nullptr) return false;
+  const size_t element = size_of(dtype), bytes = count * element;
+  const auto begin = reinterpret_cast<uintptr_t>(shard), whole_begin = reinterpret_cast<uintptr_t>(full);
+  const bool aligned = ((begin | whole_begin) & (element - 1)) == 0;
+  const bool in_place = begin == whole_begin + bytes * static_cast<size_t>(rank);
+  const bool apart = begin + bytes <= whole_begin || whole_begin + bytes * static_cast<size_t>(size) <= begin;
+  return aligned && (in_place || apart);
+}
+
 Status check_even(const void* shard, const void* full, size_t count, DType dtype, Rank rank, int size) {
+  if (is_plainly_even(shard, full, count, dtype, rank, size)) [[likely]]
+    return {};
   SHARDCOMM_TRY(check_dtype(dtype));
   const auto whole = bytes_of(count, static_cast<size_t>(size), dtype);
   if (!whole) return invalid(fmt::format("count {} times {} ranks is beyond the address space", count, size));
@@ -87,18 +101,6 @@ Status check_ragged(const void* shard, const void* full, std::span<const size_t>
                      dtype);
 }
 
-// What check_even finds nothing wrong with, in a few instructions; false: it has to look.
-bool is_plainly_even(const void* shard, const void* full, size_t count, DType dtype, Rank rank, int size) {
-  constexpr size_t kMostCount = size_t{1} << 32;  // so that no product wraps
-  if (!is_valid(dtype) || count > kMostCount || shard == nullptr || full == nullptr) return false;
-  const size_t element = size_of(dtype), bytes = count * element;
-  const auto begin = reinterpret_cast<uintptr_t>(shard), whole_begin = reinterpret_cast<uintptr_t>(full);
-  const bool aligned = ((begin | whole_begin) & (element - 1)) == 0;
-  const bool in_place = begin == whole_begin + bytes * static_cast<size_t>(rank);
-  const bool apart = begin + bytes <= whole_begin || whole_begin + bytes * static_cast<size_t>(size) <= begin;
-  return aligned && (in_place || apart);
-}
-
 // Two buffers of equal size that are apart, or the same where `same_allowed`.
 Status check_pair(const void* in, const void* out, std::optional<size_t> bytes, DType dtype, bool same_allowed) {
   if (!bytes) return invalid("count is beyond the address space");
@@ -111,8 +113,6 @@ Status check_pair(const void* in, const void* out, std::optional<size_t> bytes, 
 }  // namespace
 
 Status check(const AllGatherArgs& args, Rank rank, int size) {
-  if (is_plainly_even(args.shard, args.full, args.count, args.dtype, rank, size)) [[likely]]
-    return {};
   return check_even(args.shard, args.full, args.count, args.dtype, rank, size);
 }
 
@@ -124,7 +124,6 @@ Status check(const ReduceScatterArgs& args, Rank rank, int size) {
 Status check(std::span<const GatherItem> items, Rank rank, int size) {
   for (size_t i = 0; i < items.size(); ++i) {
     const GatherItem& item = items[i];
-    if (is_plainly_even(item.shard, item.full, item.count, item.dtype, rank, size)) continue;
     const Status checked = check_even(item.shard, item.full, item.count, item.dtype, rank, size);
     if (!checked.ok()) return checked.context(fmt::format("checking item {}", i));
   }
@@ -135,8 +134,7 @@ Status check(std::span<const ReduceItem> items, Rank rank, int size) {
   for (size_t i = 0; i < items.size(); ++i) {
     const ReduceItem& item = items[i];
     const bool op_known = i != 0 && item.dtype == items[i - 1].dtype && item.op == items[i - 1].op;
-    if (op_known && is_plainly_even(item.shard, item.full, item.count, item.dtype, rank, size)) continue;
-    Status checked = check_op(item.dtype, item.op);
+    Status checked = op_known ? Status() : check_op(item.dtype, item.op);
     if (checked.ok()) checked = check_even(item.shard, item.full, item.count, item.dtype, rank, size);
     if (!checked.ok()) return checked.context(fmt::format("checking item {}", i));
   }

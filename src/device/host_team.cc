@@ -48,25 +48,20 @@ void HostTeam::run(int parts, Function function, void* context) {
   while (take_part(ticket)) {
   }
   const auto all = static_cast<uint32_t>(parts);
-  for (uint32_t seen = finished_.load(std::memory_order_acquire); seen != all;
-       seen = finished_.load(std::memory_order_acquire)) {
+  for (uint32_t seen = 0; (seen = finished_.load(std::memory_order_acquire)) != all;)
     finished_.wait(seen, std::memory_order_acquire);
-  }
 }
 
 // A part that has been taken holds its piece open, so function_ and context_ stay as they are until it has returned.
 bool HostTeam::take_part(uint64_t& ticket) {
-  while ((ticket & kParts) != 0) {
-    if (!ticket_.compare_exchange_weak(ticket, ticket - 1, std::memory_order_acq_rel, std::memory_order_acquire)) {
-      continue;
-    }
-    function_(context_, static_cast<int>((ticket & kParts) - 1));
-    finished_.fetch_add(1, std::memory_order_acq_rel);
-    finished_.notify_one();
-    ticket = ticket_.load(std::memory_order_acquire);
-    return true;
-  }
-  return false;
+  do {
+    if ((ticket & kParts) == 0) return false;
+  } while (!ticket_.compare_exchange_weak(ticket, ticket - 1, std::memory_order_acq_rel, std::memory_order_acquire));
+  function_(context_, static_cast<int>((ticket & kParts) - 1));
+  finished_.fetch_add(1, std::memory_order_acq_rel);
+  finished_.notify_one();
+  ticket = ticket_.load(std::memory_order_acquire);
+  return true;
 }
 
 void HostTeam::help() {

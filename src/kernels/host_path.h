@@ -13,7 +13,8 @@ struct HostReduce {
   std::byte* target;
   const void* const* sources;
   size_t source_count;  // at least 2
-  size_t count;         // elements
+  size_t offset_bytes;  // into the target and every source
+  size_t count;         // elements from there
   bool large;           // more than the caches hold: fetch ahead
   bool streaming;       // write past the caches, where the path can; target is none of the sources
 };

@@ -1,7 +1,6 @@
 // Reductions: checks the arguments, then one call a segment into the host path. One source is a copy.
 #include <algorithm>
 #include <string>
-#include <vector>
 
 #include "kernels/host_path.h"
 #include "kernels/kernels.h"
@@ -13,19 +12,12 @@ namespace {
 // Elements [offset, offset + count) of a segment.
 void reduce_piece(const ReduceSegmentsLaunch& args, HostReduceFunction reduce, bool large, const ReduceSegment& segment,
                   size_t offset, size_t count) {
-  const size_t offset_bytes = offset * size_of(args.dtype);
-  std::byte* const target = segment.target + offset_bytes;
-  const void* const* sources = segment.sources;
-  std::vector<const void*> moved;  // where a piece does not begin with its segment
-  if (offset != 0) {
-    for (size_t k = 0; k < args.source_count; ++k)
-      moved.push_back(static_cast<const std::byte*>(segment.sources[k]) + offset_bytes);
-    sources = moved.data();
-  }
-  const bool in_place = std::find(sources, sources + args.source_count, target) != sources + args.source_count;
-  reduce({.target = target,
-          .sources = sources,
+  const void* const* const end = segment.sources + args.source_count;
+  const bool in_place = std::find(segment.sources, end, segment.target) != end;
+  reduce({.target = segment.target,
+          .sources = segment.sources,
           .source_count = args.source_count,
+          .offset_bytes = offset * size_of(args.dtype),
           .count = count,
           .large = large,
           .streaming = large && !in_place});  // in place the lines have been read anyway

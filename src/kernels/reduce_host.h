@@ -186,17 +186,17 @@ struct Reduction {
   }
 
   static void reduce(const HostReduce& args) {
-    const size_t bytes = args.count * Block::kElementBytes;
+    const size_t end = args.offset_bytes + args.count * Block::kElementBytes;
     Pass pass{.target = args.target,
               .sources = args.sources,
               .source_count = args.source_count,
-              .offset = 0,
+              .offset = args.offset_bytes,
               .blocks = 0,
               .divisor = static_cast<Scalar>(args.source_count),
               .large = args.large,
               .streaming = args.streaming};
-    if (pass.streaming) align_target(pass, bytes);
-    pass.blocks = (bytes - pass.offset) / kBlockBytes;
+    if (pass.streaming) align_target(pass, end);
+    pass.blocks = (end - pass.offset) / kBlockBytes;
     if (pass.source_count <= kGroup) {
       run(pass);
     } else {
@@ -204,16 +204,16 @@ struct Reduction {
     }
     if (pass.streaming) Path::stream_fence();
     pass.offset += pass.blocks * kBlockBytes;
-    if (pass.offset < bytes) run_rest(pass, bytes - pass.offset);
+    if (pass.offset < end) run_rest(pass, end - pass.offset);
   }
 
   // Streaming stores need an aligned target: does the elements before the first boundary, or gives streaming up.
-  static void align_target(Pass& pass, size_t bytes) {
-    const size_t head = -reinterpret_cast<uintptr_t>(pass.target) % kBlockBytes;
-    pass.streaming = Path::kStreams && head % Block::kElementBytes == 0 && head <= bytes;
+  static void align_target(Pass& pass, size_t end) {
+    const size_t head = -reinterpret_cast<uintptr_t>(pass.target + pass.offset) % kBlockBytes;
+    pass.streaming = Path::kStreams && head % Block::kElementBytes == 0 && head <= end - pass.offset;
     if (!pass.streaming || head == 0) return;
     run_rest(pass, head);
-    pass.offset = head;
+    pass.offset += head;
   }
 };
 

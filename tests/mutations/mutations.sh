@@ -138,9 +138,13 @@ mutation sum_rounded_at_every_step release src/kernels/reduce_host.h \
     store_lanes(rounded, Block::pack(sum));
     sum = Block::load(rounded);' \
   kernels_test
+mutation parts_of_a_reduction_begin_alike release src/kernels/reduce.cc \
+  '.offset_bytes = offset * size_of(args.dtype),' \
+  '.offset_bytes = 0 * offset,' \
+  collectives_channels_test
 mutation tail_of_a_reduction release src/kernels/reduce_host.h \
-  'if (pass.offset < bytes) run_rest' \
-  'if (pass.offset + Block::kElementBytes < bytes) run_rest' \
+  'if (pass.offset < end) run_rest' \
+  'if (pass.offset + Block::kElementBytes < end) run_rest' \
   collectives_sample_test kernels_test
 mutation tail_of_a_large_copy release src/kernels/copy_x86.cc \
   'std::memcpy(target + done, source + done, bytes - done);' \
