@@ -145,6 +145,21 @@ TEST(FlightCommand, OverTheFilesOfAFailure) {
   EXPECT_EQ(parse_json(json.out)["communicators"][0]["missing"].size(), 2u);
 }
 
+// A rank that calls nothing learns of no failure; its file is there when it has left.
+TEST(FlightCommand, AnIdleRankWritesItsFileWhenItLeaves) {
+  const TestDirectory directory;
+  const SharedWords words;
+  run_ranks(2, RankMode::kProcesses, [&](RankContext& rank) {
+    Communicator comm = rank.communicator("dump_dir=" + directory.path());
+    if (rank.rank() == 0) {
+      comm.abort("nothing to do");
+      words[0] = 1;
+    }
+    while (words[0] == 0) std::this_thread::sleep_for(1ms);
+  });
+  EXPECT_EQ(directory.content().size(), 2u);
+}
+
 TEST(FlightCommand, WhatCannotBeRead) {
   const TestDirectory directory;
   EXPECT_TRUE(fails_with(run_command(Words{"dump"}), 2, {"dump", "source"}));

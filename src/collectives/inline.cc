@@ -10,6 +10,19 @@
 namespace shardcomm {
 namespace {
 
+void copy(std::byte* to, const std::byte* from, size_t bytes) noexcept {
+  if (bytes != 0) std::memcpy(to, from, bytes);
+}
+
+// What a message holds of an item of its owner's.
+void put_in(std::byte* to, const Item& item, const Route& own) noexcept {
+  const size_t bytes = own.announced_bytes(item);
+  if (own.announced == own.in) return copy(to, item.in, bytes);
+  const size_t before = own.offset_bytes(item), left_out = own.bytes(item);
+  copy(to, item.in, before);
+  copy(to + before, item.in + before + left_out, bytes - before);
+}
+
 Status combine(Execution& execution, const Step& step) {
   Fabric& fabric = execution.fabric;
   const auto size = static_cast<size_t>(fabric.size());
@@ -17,21 +30,22 @@ Status combine(Execution& execution, const Step& step) {
   const void* on_stack[kOnStack];
   std::vector<const void*> on_heap(size > kOnStack ? size : 0);
   const std::span<const void*> sources(size > kOnStack ? on_heap.data() : on_stack, size);
-  const Route route = step.geometry.route(fabric.rank(), fabric.rank());  // the same from every source
-  size_t position = 0;
+  const Rank me = fabric.rank();
+  const Route own = step.geometry.route(me, me);
+  size_t position = 0;  // in every message: of ragged forms, where they differ, there is one item
   for (const Item& item : step.items) {
-    for (size_t r = 0; r < size; ++r) {
-      const auto source = static_cast<Rank>(r);
-      const std::byte* in = source == fabric.rank() ? item.in : fabric.payload_of(source).data() + position;
-      sources[r] = in + route.offset_bytes(item);
+    for (Rank source = 0; source < fabric.size(); ++source) {
+      sources[static_cast<size_t>(source)] = source == me ? item.in + own.offset_bytes(item)
+                                                          : fabric.payload_of(source).data() + position +
+                                                                step.geometry.route(source, me).position_bytes(item);
     }
-    SHARDCOMM_TRY(reduce_run(execution, item, 0, route.bytes(item), sources));
-    position += align_item(route.in_bytes(item));
+    SHARDCOMM_TRY(reduce_run(execution, item, 0, own.bytes(item), sources));
+    position += align_item(own.announced_bytes(item));
   }
   return {};
 }
 
-Status copy_out(Execution& execution, const Step& step) {
+void copy_out(Execution& execution, const Step& step) {
   Fabric& fabric = execution.fabric;
   const Rank me = fabric.rank();
   for (Rank source = 0; source < fabric.size(); ++source) {
@@ -40,14 +54,13 @@ Status copy_out(Execution& execution, const Step& step) {
     const Route route = step.geometry.route(source, me);
     size_t position = 0;
     for (const Item& item : step.items) {
-      const std::byte* from = (source == me ? item.in : payload + position) + route.offset_bytes(item);
-      std::byte* target = route.place(item);
-      const size_t bytes = route.bytes(item);
-      if (target != from && bytes != 0) std::memcpy(target, from, bytes);
-      position += align_item(route.in_bytes(item));
+      const std::byte* const from =
+          source == me ? item.in + route.offset_bytes(item) : payload + position + route.position_bytes(item);
+      std::byte* const target = route.place(item);
+      if (target != from) copy(target, from, route.bytes(item));
+      position += align_item(route.announced_bytes(item));
     }
   }
-  return {};
 }
 
 }  // namespace
@@ -56,18 +69,19 @@ Status run_inline(Execution& execution, const Step& step) {
   Fabric& fabric = execution.fabric;
   size_t position = 0;
   if (step.geometry.reads_from(fabric.rank())) {
-    std::byte* payload = fabric.payload().data();
-    const Route route = step.geometry.route(fabric.rank(), fabric.rank());
+    std::byte* const payload = fabric.payload().data();
+    const Route own = step.geometry.route(fabric.rank(), fabric.rank());
     for (const Item& item : step.items) {
-      const size_t bytes = route.in_bytes(item);
-      if (bytes != 0) std::memcpy(payload + position, item.in, bytes);
-      position += align_item(bytes);
+      put_in(payload + position, item, own);
+      position += align_item(own.announced_bytes(item));
     }
   }
   announce(execution, step.phase, position);
   SHARDCOMM_TRY(fabric.collect(execution.limit));
   count_traffic(execution, step);
-  return step.geometry.reduces() ? combine(execution, step) : copy_out(execution, step);
+  if (step.geometry.reduces()) return combine(execution, step);
+  copy_out(execution, step);
+  return {};
 }
 
 }  // namespace shardcomm

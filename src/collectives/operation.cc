@@ -23,7 +23,7 @@ Multiples multiples_of(Collective collective, size_t size) noexcept {
     case Collective::kAllGatherMany: return {size, 1};
     case Collective::kReduceScatter:
     case Collective::kReduceScatterMany:
-    case Collective::kAllToAll: return {size, size};
+    case Collective::kAllToAll: return {size, size - 1};
     default: return {1, 1};
   }
 }

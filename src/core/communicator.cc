@@ -53,6 +53,7 @@ Communicator::~Communicator() {
     core.abort(
         Status(Code::kAborted, fmt::format("rank {} destroyed the communicator with operations in flight", rank())));
   }
+  core.record_failure();  // which a rank that was in no call has not heard of
 }
 
 Result<Communicator> Communicator::create(Store& store, Group self, const Options& options) {

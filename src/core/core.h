@@ -56,6 +56,7 @@ class Core : public std::enable_shared_from_this<Core> {
 
   Status health() const;
   void abort(const Status& why) noexcept;
+  void record_failure() const noexcept;  // for the flight recorder, where the communicator has failed
   TrafficCounters traffic() const noexcept;
   int channels() const noexcept { return team_.size(); }
 

@@ -116,25 +116,51 @@ Prepared prepare(Communicator::Group self, const Options& options, const Machine
   return {std::move(offer).value(), std::move(blob)};
 }
 
+// Of all ranks, once each has connected.
+struct Readiness {
+  Status attach;  // whether all can attach
+  int fewest_channels;
+};
+
+// The last exchange; the first failure to connect is everybody's.
+Result<Readiness> confirm(const Exchange& exchange, const Status& ready, const Status& attach, int channels) {
+  const std::string_view bytes(reinterpret_cast<const char*>(&channels), sizeof channels);
+  SHARDCOMM_TRY_ASSIGN(const auto blobs, exchange("connected", pack({pack_status(ready), pack_status(attach), bytes})));
+  std::vector<std::string> connects, attaches;
+  Readiness all{{}, channels};
+  for (const std::string& blob : blobs) {
+    SHARDCOMM_TRY_ASSIGN(auto fields, unpack(blob, 3));
+    connects.push_back(std::move(fields[0]));
+    attaches.push_back(std::move(fields[1]));
+    int theirs = 1;
+    if (fields[2].size() == sizeof theirs) std::memcpy(&theirs, fields[2].data(), sizeof theirs);
+    all.fewest_channels = std::min(all.fewest_channels, theirs);
+  }
+  SHARDCOMM_TRY(first_failure(connects));
+  all.attach = first_failure(attaches);
+  return all;
+}
+
 // What all ranks do, by what they have told each other. A reduction copies what it attaches and then reads the copy:
 // that is what staging does, less the pinning of pages, so it stages unless that would be in crumbs, each with signals.
-Attach agree_on_attach(const Status& all_can, const Options& options, const MachineModel& machine,
+// Channels share the pinning; a ring is filled by one thread.
+Attach agree_on_attach(const Readiness& all, const Options& options, const MachineModel& machine,
                        const Fabric& fabric) {
   constexpr size_t kCrumb = 8 << 10;
   const std::string_view access = options.memory_access;
   if (access == "staging") return Attach::kNever;
-  if (!all_can.ok()) {
+  if (!all.attach.ok()) {
     const Level level = access != "auto" && fabric.rank() == 0 ? Level::kWarn : Level::kDebug;
-    log(level, "rank {}: ordinary memory goes through the staging ring: {}", fabric.rank(), all_can.message());
+    log(level, "rank {}: ordinary memory goes through the staging ring: {}", fabric.rank(), all.attach.message());
     return Attach::kNever;
   }
   if (access == "attach_gathers") return Attach::kGathers;
   const bool crumbs = fabric.staging_slot_bytes() / static_cast<size_t>(fabric.size()) < kCrumb;
   if (access == "attach" || crumbs) return Attach::kGathersAndReductions;
   if (!machine.attach_gbs || !machine.staged_gbs) return Attach::kGathers;  // one rank, which reads nobody's
-  log(Level::kDebug, "rank {}: cross-memory attach reads {:.1f} GB/s, the staging ring {:.1f} GB/s", fabric.rank(),
-      *machine.attach_gbs, *machine.staged_gbs);
-  return *machine.attach_gbs >= *machine.staged_gbs ? Attach::kGathers : Attach::kNever;
+  log(Level::kDebug, "rank {}: cross-memory attach reads {:.1f} GB/s in each of {} channels, the staging ring {:.1f}",
+      fabric.rank(), *machine.attach_gbs, all.fewest_channels, *machine.staged_gbs);
+  return *machine.attach_gbs * all.fewest_channels >= *machine.staged_gbs ? Attach::kGathers : Attach::kNever;
 }
 
 }  // namespace
@@ -174,19 +200,12 @@ Result<Connection> connect_ranks(Communicator::Group self, const Options& option
       FlightRecorder::create({meeting.job, identity_of(control_cards), self.rank, self.size}, options);
   const Status ready = connected.ok() ? flight.status() : connected.status();
   const Status attach = connected.ok() ? connected.value()->can_attach_all() : Status();
-  SHARDCOMM_TRY_ASSIGN(const auto results, exchange("connected", pack({pack_status(ready), pack_status(attach)})));
-  std::vector<std::string> connects, attaches;
-  for (const std::string& blob : results) {
-    SHARDCOMM_TRY_ASSIGN(auto fields, unpack(blob, 2));
-    connects.push_back(std::move(fields[0]));
-    attaches.push_back(std::move(fields[1]));
-  }
-  SHARDCOMM_TRY(first_failure(connects));
+  const int channels = count_channels(options, cores[static_cast<size_t>(self.rank)], topology, meeting.most_channels);
+  SHARDCOMM_TRY_ASSIGN(const Readiness all, confirm(exchange, ready, attach, channels));
   std::shared_ptr<Fabric> fabric = std::move(connected).value();
-  fabric->set_attach(agree_on_attach(first_failure(attaches), options, machine.value(), *fabric));
+  fabric->set_attach(agree_on_attach(all, options, machine.value(), *fabric));
   fabric->set_oversubscribed(self.size > topology.cores_per_node);
   fabric->release_cards();  // every peer has mapped what it needs
-  const int channels = count_channels(options, cores[static_cast<size_t>(self.rank)], topology, meeting.most_channels);
   return Connection{std::move(fabric),  std::move(topology),
                     std::move(chooser), std::move(flight).value(),
                     channels,           find_reading_order(self.rank, cores)};

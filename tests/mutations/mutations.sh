@@ -155,9 +155,17 @@ mutation order_of_the_ranks release $direct \
   'std::reverse(sources.begin(), sources.end()); SHARDCOMM_TRY(reduce_run(execution_, step_.items[i], offset, run, sources));' \
   collectives_random_test:'*attached*'
 mutation order_of_the_ranks_in_messages release $inline \
-  'SHARDCOMM_TRY(reduce_run(execution, item, 0, route.bytes(item), sources));' \
-  'std::reverse(sources.begin(), sources.end()); SHARDCOMM_TRY(reduce_run(execution, item, 0, route.bytes(item), sources));' \
+  'SHARDCOMM_TRY(reduce_run(execution, item, 0, own.bytes(item), sources));' \
+  'std::reverse(sources.begin(), sources.end()); SHARDCOMM_TRY(reduce_run(execution, item, 0, own.bytes(item), sources));' \
   collectives_sample_test
+mutation ragged_message_with_the_own_part release src/collectives/geometry.h \
+  'offset - (reader > source ? own : 0)' \
+  'offset' \
+  collectives_reference_test collectives_random_test
+mutation idle_rank_tells_nothing release src/core/communicator.cc \
+  'core.record_failure();' \
+  '' \
+  flight_command_test
 
 mutation table_without_end release $direct \
   'memory_.segments.size() < kTableRows && ' \
