@@ -17,5 +17,15 @@ shardcomm_check(python_free DEFINE ${root})
 shardcomm_check(consumer DEFINE ${root} BUILD=${PROJECT_BINARY_DIR} WORK=${CMAKE_CURRENT_BINARY_DIR}/consumer
   CXX=${CMAKE_CXX_COMPILER} CC=${CMAKE_C_COMPILER} FLAGS=${CMAKE_CXX_FLAGS})
 
+# What the build needs of an x86-64 processor: by its instructions, and on one that has no more.
+set(built_for PROCESSOR=${CMAKE_SYSTEM_PROCESSOR} FLAGS=${CMAKE_CXX_FLAGS})
+set(shipped $<TARGET_FILE:shardcomm>)
+if(SHARDCOMM_BUILD_TOOLS)
+  string(APPEND shipped ",$<TARGET_FILE:shardcomm_command>")
+endif()
+shardcomm_check(baseline DEFINE ${built_for} OBJDUMP=${CMAKE_OBJDUMP} FILES=${shipped})
+shardcomm_check(old_processor DEFINE ${built_for}
+  PROGRAMS=$<TARGET_FILE:kernels_test>,$<TARGET_FILE:float_formats_test>,$<TARGET_FILE:collectives_reference_test>)
+
 add_test(NAME mutations COMMAND ${PROJECT_SOURCE_DIR}/tests/mutations/check.sh)
 set_tests_properties(mutations PROPERTIES TIMEOUT 120 LABELS tree)

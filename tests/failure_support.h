@@ -78,14 +78,8 @@ class Stopwatch {
   Clock::time_point start_ = Clock::now();
 };
 
-// Limits of time are for a machine that runs the test alone; sanitizers and a busy machine stretch them.
-inline std::chrono::milliseconds stretched(std::chrono::milliseconds time) {
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-  return 4 * time;
-#else
-  return time;
-#endif
-}
+// Limits of time are for a machine that runs the test alone; sanitizers, emulation and a busy machine stretch them.
+inline std::chrono::milliseconds stretched(std::chrono::milliseconds time) { return kPatience > 1 ? 4 * time : time; }
 
 inline std::chrono::nanoseconds thread_cpu_time() {
   timespec now{};

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <iostream>
 #include <limits>
 #include <string>
 #include <vector>
@@ -364,6 +365,7 @@ TEST(Kernels, CopyAtEveryAlignment) {
 
 TEST(Kernels, ThePathIsTheBestThatRunsHere) {
   const HostPath& chosen = host_path();
+  std::cout << "host path: " << chosen.name << "\n";
   EXPECT_TRUE(chosen.runs_here());
   for (const HostPath& path : host_paths()) {
     if (&path == &chosen) break;

@@ -29,8 +29,8 @@ enum class Meeting : uint8_t { kTcp, kFile };  // of processes
 std::vector<RankMode> rank_modes();
 std::string_view name(RankMode mode) noexcept;  // "threads", "processes"
 
-// How much longer than usual everything may take in this build.
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+// How much longer than usual everything may take in this build: under a sanitizer, or an emulated processor.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || defined(SHARDCOMM_EMULATED)
 inline constexpr int kPatience = 8;
 #else
 inline constexpr int kPatience = 1;

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what a build needs and this machine lacks; says nothing when nothing is missing.
-# usage: tools/setup.sh build | test | clang     (each includes the one before it)
+# usage: tools/setup.sh build | test | clang | aarch64     (test includes build, clang and aarch64 include test)
 # As root or with sudo that asks for no password it runs apt-get; otherwise it prints the one command needed and exits 1.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -12,13 +12,14 @@ least_cmake=3.25
 
 case "${1:-}" in
   build) ;;
-  test | clang)
+  test | clang | aarch64)
     libraries+=(libgtest-dev libbenchmark-dev)
     programs+=(clang-format:clang-format)
-    [ "$1" = test ] || programs+=(clang++:clang)
+    [ "$1" != clang ] || programs+=(clang++:clang)
+    [ "$1" != aarch64 ] || programs+=(aarch64-linux-gnu-g++-12:g++-12-aarch64-linux-gnu qemu-aarch64:qemu-user)
     ;;
   *)
-    echo "tools/setup.sh: unknown argument '${1:-}'; it takes one of: build test clang" >&2
+    echo "tools/setup.sh: unknown argument '${1:-}'; it takes one of: build test clang aarch64" >&2
     exit 2
     ;;
 esac
@@ -66,3 +67,4 @@ if [ "$(printf '%s\n' "$least_cmake" "$have" | sort -V | head -n 1)" != "$least_
   echo "tools/setup.sh: cmake $least_cmake or newer is needed, this is $have" >&2
   exit 1
 fi
+[ "$1" != aarch64 ] || bash tools/sysroot.sh "${libraries[@]}"

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Sets up, builds and tests. Without flags: what ranks that are threads rest on, under ThreadSanitizer; then everything,
 # optimized.
-# usage: tools/test.sh [--full] [--asan] [--tsan] [--clang]
+# usage: tools/test.sh [--full] [--asan] [--tsan] [--clang] [--aarch64]
 #   --asan, --tsan, --clang   instead: all tests in that build; several may be given
+#   --aarch64                 the same, cross-compiled, and run by qemu: all tests but those it cannot run
 #   --full                    the slow sweeps too
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -10,30 +11,32 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 presets=()
 without_slow=(-LE slow)
-needs=test
+needs=(test)
 for flag in "$@"; do
   case "$flag" in
     --asan | --tsan) presets+=("${flag#--}") ;;
-    --clang) presets+=(clang) needs=clang ;;
+    --clang | --aarch64) presets+=("${flag#--}") needs+=("${flag#--}") ;;
     --full) without_slow=() ;;
     -h | --help)
       sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
       exit 0
       ;;
     *)
-      say "tools/test.sh: unknown flag '$flag'; the flags are --full --asan --tsan --clang" >&2
+      say "tools/test.sh: unknown flag '$flag'; the flags are --full --asan --tsan --clang --aarch64" >&2
       exit 2
       ;;
   esac
 done
-bash tools/setup.sh "$needs"
+for need in "${needs[@]}"; do bash tools/setup.sh "$need"; done
 
 # test_preset PRESET CTEST_ARGUMENT...: ctest's output, which ends in its summary.
 test_preset() {
   local preset=$1
   shift
+  local run=()
+  [ "$preset" != aarch64 ] || run=(tools/emulated.sh)
   say "tests ($preset)"
-  ctest --preset "$preset" --progress "$@" < /dev/null
+  "${run[@]}" ctest --preset "$preset" --progress "$@" < /dev/null
 }
 
 if [ ${#presets[@]} -gt 0 ]; then

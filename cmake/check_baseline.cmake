@@ -1,0 +1,37 @@
+cmake_minimum_required(VERSION 3.25)
+# Fails when a program for x86-64 has instructions of later processors than x86-64-v2 (AVX, BMI and the like) outside of
+# functions that have avx2, or the level of a clone, in their names: those are chosen at run time.
+# Run as: cmake -DFILES=<a,b> -DOBJDUMP=<objdump> -DPROCESSOR=<of the build> -DFLAGS=<of its compiler> -P <this>
+if(NOT PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
+  message(STATUS "baseline: skipped: built for ${PROCESSOR}, where one is all there is")
+  return()
+elseif(FLAGS MATCHES "-march=")
+  message(STATUS "baseline: skipped: built for another processor: ${FLAGS}")
+  return()
+endif()
+find_program(AWK NAMES awk)
+if(NOT OBJDUMP OR NOT AWK)
+  message(STATUS "baseline: skipped: needs objdump and awk")
+  return()
+endif()
+
+# tzcnt is not among them: it is how objdump shows `rep bsf`, which older processors take for bsf.
+set(later "v[a-z0-9]+|andn|bextr|bls(i|r|msk)|bzhi|lzcnt|movbe|mulx|pdep|pext|rorx|sarx|shlx|shrx")
+set(find_later "
+  /^[0-9a-f]+ <.*>:$/ { name = substr($0, index($0, \"<\")) }
+  $1 ~ /:$/ && $2 ~ /^(${later})$/ {
+    if (name ~ /[Aa]vx2|arch_x86.64.v3/) ++chosen; else if (!(name in other)) other[name] = $2
+  }
+  END { for (name in other) print name, other[name]; print chosen + 0 }")
+string(REPLACE "," ";" FILES "${FILES}")
+foreach(file IN LISTS FILES)
+  execute_process(COMMAND ${OBJDUMP} -d -C --no-show-raw-insn ${file} COMMAND ${AWK} "${find_later}"
+    OUTPUT_VARIABLE found OUTPUT_STRIP_TRAILING_WHITESPACE RESULTS_VARIABLE codes)
+  if(NOT codes STREQUAL "0;0")
+    message(FATAL_ERROR "baseline: objdump and awk on ${file}: ${codes}")
+  elseif(NOT found MATCHES "^[1-9][0-9]*$")  # a search that finds none at all does not work
+    message(SEND_ERROR "baseline: ${file} has later instructions than x86-64-v2 in:\n${found}")
+  else()
+    message(STATUS "baseline: ${file}: ${found} later instructions, all chosen at run time")
+  endif()
+endforeach()
