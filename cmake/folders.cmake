@@ -39,7 +39,8 @@ endfunction()
 
 # A GoogleTest program. FOLDERS links the objects of those folders (to test what is not exported);
 # without FOLDERS the test links the shared library, as a user would. LABELS: `slow` keeps a test out of the default run;
-# `asan` and `tsan` take it into the target shardcomm_tests_<label>, of which the default run also builds and runs tsan's.
+# `asan`, `tsan` and `emulated` take it into the target shardcomm_tests_<label>, of which the default run also builds and
+# runs tsan's.
 function(shardcomm_test name)
   cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;FOLDERS;USES;LABELS" ${ARGN})
   if(NOT arg_SOURCES)
@@ -65,7 +66,7 @@ function(shardcomm_test name)
   endif()
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
-  foreach(label IN ITEMS asan tsan)
+  foreach(label IN ITEMS asan tsan emulated)
     if(label IN_LIST arg_LABELS)
       add_dependencies(shardcomm_tests_${label} ${name})
     endif()

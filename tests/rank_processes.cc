@@ -93,6 +93,15 @@ constexpr size_t kLaterThreads = 0;
 // The main thread, and those of an emulator.
 const size_t own_threads = live_threads() + kLaterThreads;
 
+// An emulator's thread is there for a moment longer than the thread that it ran, which has been joined.
+bool has_other_threads() {
+  for (int tries = 0; tries < 50; ++tries) {
+    if (live_threads() <= own_threads) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return true;
+}
+
 class Group {
  public:
   Group(const RankContext::Place& place, const RankRun& run) : place_(place), run_(run) {
@@ -240,7 +249,7 @@ class Group {
 
 RankReport run_processes(const RankContext::Place& place, const std::function<void(RankContext&)>& function,
                          const RankRun& run) {
-  if (live_threads() > own_threads) {
+  if (has_other_threads()) {
     ADD_FAILURE() << "cannot fork: this process has other threads";
     return {.failures = {{-1, "other threads"}}, .published = {}, .wait_status = {}};
   }
