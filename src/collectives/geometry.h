@@ -26,15 +26,11 @@ struct Route {
   size_t taken;
   size_t target;  // in the reader's `out`; reductions have one place for all sources
   bool even;
-  size_t announced;  // of `in`, by a message that holds what peers read: all but a part that is the source's own
-  size_t position;   // of what is taken, in that; for peers
 
   size_t unit_bytes(const Item& item) const noexcept { return (even ? item.count : 1) * size_of(item.dtype); }
   size_t in_bytes(const Item& item) const noexcept { return in * unit_bytes(item); }
   size_t offset_bytes(const Item& item) const noexcept { return offset * unit_bytes(item); }
   size_t bytes(const Item& item) const noexcept { return taken * unit_bytes(item); }
-  size_t announced_bytes(const Item& item) const noexcept { return announced * unit_bytes(item); }
-  size_t position_bytes(const Item& item) const noexcept { return position * unit_bytes(item); }
   std::byte* place(const Item& item) const noexcept { return item.out + target * unit_bytes(item); }
 };
 
@@ -68,27 +64,30 @@ class Geometry {
   }
 
   Route route(Rank source, Rank reader) const noexcept {
-    if (!has_even_shares() && pattern_ != Pattern::kBroadcast) return uneven_route(source, reader);
     const auto s = static_cast<size_t>(source), r = static_cast<size_t>(reader), n = static_cast<size_t>(size_);
-    const size_t behind = reader > source ? 1 : 0;  // the source's own part, which a message of it leaves out
     switch (pattern_) {
-      case Pattern::kGather: return {1, 0, 1, s, true, 1, 0};
-      case Pattern::kReduce: return {n, r, 1, 0, true, n - 1, r - behind};
-      case Pattern::kExchange: return {n, r, 1, s, true, n - 1, r - behind};
-      case Pattern::kReduceAll: return {1, 0, 1, 0, true, 1, 0};
+      case Pattern::kGather: return {share(source), 0, share(source), share_offset(source), has_even_shares()};
+      case Pattern::kReduce: return {share_offset(size_), share_offset(reader), share(reader), 0, has_even_shares()};
+      case Pattern::kExchange: return {n, r, 1, s, true};
+      case Pattern::kReduceAll: return {1, 0, 1, 0, true};
       case Pattern::kBroadcast: break;
     }
     const size_t from_root = source == root_ ? 1 : 0;
-    return {from_root, 0, from_root, 0, true, from_root, 0};
+    return {from_root, 0, from_root, 0, true};
+  }
+
+  // The route through a message, which holds all that peers read: where every reader has a part of its own, that is
+  // all but the source's part.
+  Route message_route(Rank source, Rank reader) const noexcept {
+    Route route = this->route(source, reader);
+    if (same_for_all()) return route;
+    const size_t left_out = route.even ? 1 : share(source);
+    route.in -= left_out;
+    if (reader > source) route.offset -= left_out;
+    return route;
   }
 
  private:
-  // Of gathers and reductions, in elements.
-  Route uneven_route(Rank source, Rank reader) const noexcept {
-    const size_t own = share(source), whole = share_offset(size_), offset = share_offset(reader);
-    if (pattern_ == Pattern::kGather) return {own, 0, own, share_offset(source), false, own, 0};
-    return {whole, offset, share(reader), 0, false, whole - own, offset - (reader > source ? own : 0)};
-  }
   bool has_even_shares() const noexcept { return share_count_ == 0 && counts_.empty(); }
   size_t share(Rank r) const noexcept {
     if (share_count_ != 0) return std::min(share_count_, divided_count_ - share_offset(r));

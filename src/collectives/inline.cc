@@ -14,15 +14,6 @@ void copy(std::byte* to, const std::byte* from, size_t bytes) noexcept {
   if (bytes != 0) std::memcpy(to, from, bytes);
 }
 
-// What a message holds of an item of its owner's.
-void put_in(std::byte* to, const Item& item, const Route& own) noexcept {
-  const size_t bytes = own.announced_bytes(item);
-  if (own.announced == own.in) return copy(to, item.in, bytes);
-  const size_t before = own.offset_bytes(item), left_out = own.bytes(item);
-  copy(to, item.in, before);
-  copy(to + before, item.in + before + left_out, bytes - before);
-}
-
 Status combine(Execution& execution, const Step& step) {
   Fabric& fabric = execution.fabric;
   const auto size = static_cast<size_t>(fabric.size());
@@ -31,56 +22,72 @@ Status combine(Execution& execution, const Step& step) {
   std::vector<const void*> on_heap(size > kOnStack ? size : 0);
   const std::span<const void*> sources(size > kOnStack ? on_heap.data() : on_stack, size);
   const Rank me = fabric.rank();
-  const Route own = step.geometry.route(me, me);
+  const Route own = step.geometry.route(me, me), announced = step.geometry.message_route(me, me);
   size_t position = 0;  // in every message: of ragged forms, where they differ, there is one item
   for (const Item& item : step.items) {
     for (Rank source = 0; source < fabric.size(); ++source) {
-      sources[static_cast<size_t>(source)] = source == me ? item.in + own.offset_bytes(item)
-                                                          : fabric.payload_of(source).data() + position +
-                                                                step.geometry.route(source, me).position_bytes(item);
+      const std::byte* const peers = source == me ? nullptr : fabric.payload_of(source).data() + position;
+      sources[static_cast<size_t>(source)] = source == me
+                                                 ? item.in + own.offset_bytes(item)
+                                                 : peers + step.geometry.message_route(source, me).offset_bytes(item);
     }
     SHARDCOMM_TRY(reduce_run(execution, item, 0, own.bytes(item), sources));
-    position += align_item(own.announced_bytes(item));
+    position += align_item(announced.in_bytes(item));
   }
   return {};
 }
 
-void copy_out(Execution& execution, const Step& step) {
-  Fabric& fabric = execution.fabric;
-  const Rank me = fabric.rank();
-  for (Rank source = 0; source < fabric.size(); ++source) {
-    if (!step.geometry.reads_from(source)) continue;
-    const std::byte* payload = source == me ? nullptr : fabric.payload_of(source).data();
-    const Route route = step.geometry.route(source, me);
-    size_t position = 0;
-    for (const Item& item : step.items) {
-      const std::byte* const from =
-          source == me ? item.in + route.offset_bytes(item) : payload + position + route.position_bytes(item);
-      std::byte* const target = route.place(item);
-      if (target != from) copy(target, from, route.bytes(item));
-      position += align_item(route.announced_bytes(item));
-    }
+void copy_own_part(const Step& step, Rank me) noexcept {
+  const Route route = step.geometry.route(me, me);
+  for (const Item& item : step.items) {
+    const std::byte* const from = item.in + route.offset_bytes(item);
+    std::byte* const target = route.place(item);
+    if (target != from) copy(target, from, route.bytes(item));
   }
+}
+
+void copy_from_message(const Fabric& fabric, const Step& step, Rank source) noexcept {
+  const Route route = step.geometry.message_route(source, fabric.rank());
+  const std::byte* message = fabric.payload_of(source).data();
+  for (const Item& item : step.items) {
+    copy(route.place(item), message + route.offset_bytes(item), route.bytes(item));
+    message += align_item(route.in_bytes(item));
+  }
+}
+
+// Gives the bytes of the message.
+size_t write_message(Fabric& fabric, const Step& step) noexcept {
+  std::byte* const begin = fabric.payload().data();
+  std::byte* to = begin;
+  const Route own = step.geometry.route(fabric.rank(), fabric.rank());
+  const bool whole = step.geometry.same_for_all();
+  for (const Item& item : step.items) {
+    const size_t bytes = own.in_bytes(item), left_out = whole ? 0 : own.bytes(item);
+    const size_t before = whole ? bytes : own.offset_bytes(item);
+    copy(to, item.in, before);
+    copy(to + before, item.in + before + left_out, bytes - before - left_out);
+    to += align_item(bytes - left_out);
+  }
+  return static_cast<size_t>(to - begin);
 }
 
 }  // namespace
 
 Status run_inline(Execution& execution, const Step& step) {
   Fabric& fabric = execution.fabric;
-  size_t position = 0;
-  if (step.geometry.reads_from(fabric.rank())) {
-    std::byte* const payload = fabric.payload().data();
-    const Route own = step.geometry.route(fabric.rank(), fabric.rank());
-    for (const Item& item : step.items) {
-      put_in(payload + position, item, own);
-      position += align_item(own.announced_bytes(item));
-    }
-  }
-  announce(execution, step.phase, position);
+  const Geometry& geometry = step.geometry;
+  announce(execution, step.phase, geometry.reads_from(fabric.rank()) ? write_message(fabric, step) : 0);
   SHARDCOMM_TRY(fabric.collect(execution.limit));
   count_traffic(execution, step);
-  if (step.geometry.reduces()) return combine(execution, step);
-  copy_out(execution, step);
+  if (geometry.reduces()) return combine(execution, step);
+  for (Rank source = 0; source < fabric.size(); ++source) {
+    if (!geometry.reads_from(source)) continue;
+    if (source == fabric.rank()) {
+      copy_own_part(step, source);
+    } else {
+      copy_from_message(fabric, step, source);
+    }
+  }
   return {};
 }
 

@@ -159,8 +159,8 @@ mutation order_of_the_ranks_in_messages release $inline \
   'std::reverse(sources.begin(), sources.end()); SHARDCOMM_TRY(reduce_run(execution, item, 0, own.bytes(item), sources));' \
   collectives_sample_test
 mutation ragged_message_with_the_own_part release src/collectives/geometry.h \
-  'offset - (reader > source ? own : 0)' \
-  'offset' \
+  'route.even ? 1 : share(source)' \
+  'route.even ? 1 : share(reader)' \
   collectives_reference_test collectives_random_test
 mutation idle_rank_tells_nothing release src/core/communicator.cc \
   'core.record_failure();' \
