@@ -5,7 +5,7 @@ cmake_minimum_required(VERSION 3.25)
 if(NOT PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   message(STATUS "baseline: skipped: built for ${PROCESSOR}, where one is all there is")
   return()
-elseif(FLAGS MATCHES "-march=")
+elseif(FLAGS MATCHES "-m(arch=|avx|bmi|fma|f16c|lzcnt|movbe|aes|pclmul|sha)")
   message(STATUS "baseline: skipped: built for another processor: ${FLAGS}")
   return()
 endif()
@@ -15,8 +15,9 @@ if(NOT OBJDUMP OR NOT AWK)
   return()
 endif()
 
-# tzcnt is not among them: it is how objdump shows `rep bsf`, which older processors take for bsf.
+# tzcnt and prefetchw are not among them: older processors take the one for bsf and the other for nothing.
 set(later "v[a-z0-9]+|andn|bextr|bls(i|r|msk)|bzhi|lzcnt|movbe|mulx|pdep|pext|rorx|sarx|shlx|shrx")
+string(APPEND later "|aes[a-z0-9]+|pclmul[a-z]*|sha(1|256)[a-z0-9]+|ad[co]x|rdrand|rdseed|xsave[a-z0-9]*|xgetbv|k[a-z]+[bwdq]")
 set(find_later "
   /^[0-9a-f]+ <.*>:$/ { name = substr($0, index($0, \"<\")) }
   $1 ~ /:$/ && $2 ~ /^(${later})$/ {

@@ -25,7 +25,7 @@ if(SHARDCOMM_BUILD_TOOLS)
 endif()
 shardcomm_check(baseline DEFINE ${built_for} OBJDUMP=${CMAKE_OBJDUMP} FILES=${shipped})
 shardcomm_check(old_processor DEFINE ${built_for}
-  PROGRAMS=$<TARGET_FILE:kernels_test>,$<TARGET_FILE:float_formats_test>,$<TARGET_FILE:collectives_reference_test>)
+  PROGRAMS=$<TARGET_FILE:kernels_test>,$<TARGET_FILE:float_formats_test>,$<TARGET_FILE:communicator_test>)
 
 add_test(NAME mutations COMMAND ${PROJECT_SOURCE_DIR}/tests/mutations/check.sh)
 set_tests_properties(mutations PROPERTIES TIMEOUT 120 LABELS tree)

@@ -55,7 +55,7 @@ bool Arena::guarded(const std::byte* buffer, size_t bytes) noexcept {
 Reference make_reference(uint64_t seed, int ranks, size_t largest) {
   const size_t wide = static_cast<size_t>(ranks) * 16;  // rounding up to a count for each rank
   return Reference(seed, ranks, static_cast<size_t>(ranks) * largest + wide + CollectiveTable::kShift,
-                   kInlineBytes + (wide + 64 + CollectiveTable::kShift) * 8);
+                   2 * kInlineBytes + (wide + 64 + CollectiveTable::kShift) * 8);
 }
 
 CollectiveTable::CollectiveTable(Communicator& comm, const Memory& memory, const Reference& reference,
@@ -87,6 +87,9 @@ CollectiveTable::CollectiveTable(Communicator& comm, const Memory& memory, const
   }
   arena_.emplace(base, bytes);
 }
+
+// Of the parts of a buffer, those for the peers.
+size_t CollectiveTable::shown_parts() const { return std::max<size_t>(static_cast<size_t>(comm_.size()) - 1, 1); }
 
 // `shards`: how many counts of elements a rank announces, for the limit of a message.
 std::vector<size_t> CollectiveTable::counts_for(DType dtype, size_t shards) const {
@@ -175,7 +178,7 @@ void CollectiveTable::run(StreamRef stream) {
       for (bool in_place : {false, true}) all_gather(dtype, count, in_place);
     }
     flush();
-    for (size_t count : counts_for(dtype, static_cast<size_t>(comm_.size()))) all_to_all(dtype, count);
+    for (size_t count : counts_for(dtype, shown_parts())) all_to_all(dtype, count);
     flush();
     for (Rank root = 0; root < comm_.size(); ++root) {
       for (size_t count : counts_for(dtype, 1)) broadcast(dtype, count, root);
@@ -197,7 +200,7 @@ void CollectiveTable::run(StreamRef stream) {
 
 void CollectiveTable::run_reductions(DType dtype) {
   for (ReduceOp op : ops_of(dtype)) {
-    for (size_t count : counts_for(dtype, static_cast<size_t>(comm_.size()))) {
+    for (size_t count : counts_for(dtype, shown_parts())) {
       for (bool in_place : {false, true}) reduce_scatter(dtype, op, count, in_place);
     }
     flush();

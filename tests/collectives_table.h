@@ -102,6 +102,7 @@ class CollectiveTable {
   void barrier();
 
   std::vector<size_t> counts_for(DType dtype, size_t shards) const;
+  size_t shown_parts() const;
   std::vector<std::vector<size_t>> ragged_counts(DType dtype) const;
   void run_reductions(DType dtype);
   void run_ragged(DType dtype);

@@ -309,6 +309,19 @@ TEST_P(Communicators, ExplainWhatTheyWouldDo) {
   });
 }
 
+// One rank has nothing to show anybody: that is no reason to copy gigabytes as if they fitted a message.
+TEST(Communicator, OfOneRankCopiesLargeBuffersDirectly) {
+  run_ranks(1, RankMode::kThreads, [](RankContext& rank) {
+    const Communicator comm = rank.communicator();
+    for (int c = 0; c < kCollectiveCount; ++c) {
+      const auto collective = static_cast<Collective>(c);
+      if (collective == Collective::kBarrier) continue;
+      const CollectivePlan plan = comm.explain({.collective = collective, .count = 1 << 26, .dtype = DType::kF32});
+      EXPECT_TRUE(plan.algorithm.ends_with("_direct")) << plan.to_text();
+    }
+  });
+}
+
 TEST(Transports, AreReported) {
   const std::vector<TransportReport> reports = probe_transports({});
   ASSERT_FALSE(reports.empty());

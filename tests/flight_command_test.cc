@@ -155,9 +155,12 @@ TEST(FlightCommand, AnIdleRankWritesItsFileWhenItLeaves) {
       comm.abort("nothing to do");
       words[0] = 1;
     }
-    while (words[0] == 0) std::this_thread::sleep_for(1ms);
+    words.await(0, 1);
   });
-  EXPECT_EQ(directory.content().size(), 2u);
+  ASSERT_EQ(directory.content().size(), 2u);
+  for (const std::string& name : directory.content()) {
+    EXPECT_NE(read_text(directory / name).find("nothing to do"), std::string::npos) << name;
+  }
 }
 
 TEST(FlightCommand, WhatCannotBeRead) {

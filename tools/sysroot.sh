@@ -22,6 +22,7 @@ apt() {
     -o Dir::State::lists="$apt_dir/lists" -o Dir::State::status="$apt_dir/status" -o Dir::Cache="$apt_dir" \
     "$@" >> "$log" 2>&1 < /dev/null
 }
+rm -f "$apt_dir"/archives/*.deb  # of another time, or list
 echo "unpacking packages for arm64: $*"
 apt update || true   # sources that do not know arm64 do not matter, and without network what is known already may do
 if ! apt install -y --no-install-recommends --download-only libc6-dev libstdc++6 "$@"; then

@@ -4,7 +4,7 @@
 # usage: tools/test.sh [--full] [--asan] [--tsan] [--clang] [--aarch64]
 #   --asan, --tsan, --clang   instead: all tests in that build; several may be given
 #   --aarch64                 instead: cross-compiled, the tests with the label emulated, under qemu; some minutes
-#   --full                    the slow sweeps too
+#   --full                    the slow sweeps too, where the build runs all tests
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . tools/build.sh
@@ -43,6 +43,7 @@ if [ ${#presets[@]} -gt 0 ]; then
   for preset in "${presets[@]}"; do
     configure "$preset" -DSHARDCOMM_BUILD_TESTS=ON
     if [ "$preset" = aarch64 ]; then
+      tools/emulated.sh true  # tells now what it would lack
       compile aarch64 shardcomm_tests_emulated shardcomm_command
       test_preset aarch64 -L '^emulated$'
     else

@@ -76,14 +76,16 @@ class Geometry {
     return {from_root, 0, from_root, 0, true};
   }
 
-  // The route through a message, which holds all that peers read: where every reader has a part of its own, that is
-  // all but the source's part.
+  // What a message of `source` leaves out: where every reader has a part of its own, nobody reads the source's.
+  size_t left_out(Rank source) const noexcept {
+    if (same_for_all()) return 0;
+    return has_even_shares() ? 1 : share(source);
+  }
+  // The route through such a message.
   Route message_route(Rank source, Rank reader) const noexcept {
     Route route = this->route(source, reader);
-    if (same_for_all()) return route;
-    const size_t left_out = route.even ? 1 : share(source);
-    route.in -= left_out;
-    if (reader > source) route.offset -= left_out;
+    route.in -= left_out(source);
+    if (reader > source) route.offset -= left_out(source);
     return route;
   }
 

@@ -23,13 +23,13 @@ Status combine(Execution& execution, const Step& step) {
   const std::span<const void*> sources(size > kOnStack ? on_heap.data() : on_stack, size);
   const Rank me = fabric.rank();
   const Route own = step.geometry.route(me, me), announced = step.geometry.message_route(me, me);
-  size_t position = 0;  // in every message: of ragged forms, where they differ, there is one item
+  size_t position = 0;  // of an item in every message; ragged forms, whose messages differ in length, have one item
   for (const Item& item : step.items) {
     for (Rank source = 0; source < fabric.size(); ++source) {
-      const std::byte* const peers = source == me ? nullptr : fabric.payload_of(source).data() + position;
-      sources[static_cast<size_t>(source)] = source == me
-                                                 ? item.in + own.offset_bytes(item)
-                                                 : peers + step.geometry.message_route(source, me).offset_bytes(item);
+      const size_t before = me > source ? step.geometry.left_out(source) : 0;  // of the source's own part
+      sources[static_cast<size_t>(source)] =
+          source == me ? item.in + own.offset_bytes(item)
+                       : fabric.payload_of(source).data() + position + (own.offset - before) * own.unit_bytes(item);
     }
     SHARDCOMM_TRY(reduce_run(execution, item, 0, own.bytes(item), sources));
     position += align_item(announced.in_bytes(item));

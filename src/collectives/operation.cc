@@ -13,7 +13,8 @@ bool has_many_items(Collective collective) noexcept {
   return collective == Collective::kAllGatherMany || collective == Collective::kReduceScatterMany;
 }
 
-// How many times item.count elements the whole buffer has, and what a rank announces of it; of the even forms.
+// How many times item.count elements the whole buffer has, and the most that a rank shows its peers of it; of the even
+// forms. One rank has no peers, but as much to copy.
 struct Multiples {
   size_t whole, announced;
 };
@@ -23,7 +24,7 @@ Multiples multiples_of(Collective collective, size_t size) noexcept {
     case Collective::kAllGatherMany: return {size, 1};
     case Collective::kReduceScatter:
     case Collective::kReduceScatterMany:
-    case Collective::kAllToAll: return {size, size - 1};
+    case Collective::kAllToAll: return {size, std::max<size_t>(size - 1, 1)};
     default: return {1, 1};
   }
 }

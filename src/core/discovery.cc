@@ -116,6 +116,11 @@ Prepared prepare(Communicator::Group self, const Options& options, const Machine
   return {std::move(offer).value(), std::move(blob)};
 }
 
+// Each channel attaches a part of what is large; a staging ring is filled by one thread.
+void use_channels(MachineModel& machine, int fewest) {
+  if (machine.attach_gbs) *machine.attach_gbs *= fewest;
+}
+
 // Of all ranks, once each has connected.
 struct Readiness {
   Status attach;  // whether all can attach
@@ -143,24 +148,23 @@ Result<Readiness> confirm(const Exchange& exchange, const Status& ready, const S
 
 // What all ranks do, by what they have told each other. A reduction copies what it attaches and then reads the copy:
 // that is what staging does, less the pinning of pages, so it stages unless that would be in crumbs, each with signals.
-// Channels share the pinning; a ring is filled by one thread.
-Attach agree_on_attach(const Readiness& all, const Options& options, const MachineModel& machine,
+Attach agree_on_attach(const Status& all_can, const Options& options, const MachineModel& machine,
                        const Fabric& fabric) {
   constexpr size_t kCrumb = 8 << 10;
   const std::string_view access = options.memory_access;
   if (access == "staging") return Attach::kNever;
-  if (!all.attach.ok()) {
+  if (!all_can.ok()) {
     const Level level = access != "auto" && fabric.rank() == 0 ? Level::kWarn : Level::kDebug;
-    log(level, "rank {}: ordinary memory goes through the staging ring: {}", fabric.rank(), all.attach.message());
+    log(level, "rank {}: ordinary memory goes through the staging ring: {}", fabric.rank(), all_can.message());
     return Attach::kNever;
   }
   if (access == "attach_gathers") return Attach::kGathers;
   const bool crumbs = fabric.staging_slot_bytes() / static_cast<size_t>(fabric.size()) < kCrumb;
   if (access == "attach" || crumbs) return Attach::kGathersAndReductions;
   if (!machine.attach_gbs || !machine.staged_gbs) return Attach::kGathers;  // one rank, which reads nobody's
-  log(Level::kDebug, "rank {}: cross-memory attach reads {:.1f} GB/s in each of {} channels, the staging ring {:.1f}",
-      fabric.rank(), *machine.attach_gbs, all.fewest_channels, *machine.staged_gbs);
-  return *machine.attach_gbs * all.fewest_channels >= *machine.staged_gbs ? Attach::kGathers : Attach::kNever;
+  log(Level::kDebug, "rank {}: cross-memory attach reads {:.1f} GB/s, the staging ring {:.1f} GB/s", fabric.rank(),
+      *machine.attach_gbs, *machine.staged_gbs);
+  return *machine.attach_gbs >= *machine.staged_gbs ? Attach::kGathers : Attach::kNever;
 }
 
 }  // namespace
@@ -192,7 +196,6 @@ Result<Connection> connect_ranks(Communicator::Group self, const Options& option
   SHARDCOMM_TRY(first_failure(statuses));
   use_measured(machine.value(), speeds);
   Topology topology = Topology::single_node(self.size, count_cores(cores));
-  SHARDCOMM_TRY_ASSIGN(Chooser chooser, Chooser::create({topology, machine.value()}, options.algorithm));
 
   Result<std::unique_ptr<Fabric>> connected =
       Fabric::connect(*mine.offer, transport_cards, control_cards, options, deadline);
@@ -202,8 +205,10 @@ Result<Connection> connect_ranks(Communicator::Group self, const Options& option
   const Status attach = connected.ok() ? connected.value()->can_attach_all() : Status();
   const int channels = count_channels(options, cores[static_cast<size_t>(self.rank)], topology, meeting.most_channels);
   SHARDCOMM_TRY_ASSIGN(const Readiness all, confirm(exchange, ready, attach, channels));
+  use_channels(machine.value(), all.fewest_channels);
+  SHARDCOMM_TRY_ASSIGN(Chooser chooser, Chooser::create({topology, machine.value()}, options.algorithm));
   std::shared_ptr<Fabric> fabric = std::move(connected).value();
-  fabric->set_attach(agree_on_attach(all, options, machine.value(), *fabric));
+  fabric->set_attach(agree_on_attach(all.attach, options, machine.value(), *fabric));
   fabric->set_oversubscribed(self.size > topology.cores_per_node);
   fabric->release_cards();  // every peer has mapped what it needs
   return Connection{std::move(fabric),  std::move(topology),

@@ -12,7 +12,7 @@
 
 namespace shardcomm {
 
-inline constexpr uint32_t kControlLayout = 2;      // raise when anything below changes
+inline constexpr uint32_t kControlLayout = 3;      // raise when anything below changes, or what messages hold
 inline constexpr size_t kPayloadBytes = 64 << 10;  // of a message
 inline constexpr size_t kLabelBytes = 32;          // with the closing zero
 inline constexpr size_t kAbortTextBytes = 480;

@@ -159,9 +159,17 @@ mutation order_of_the_ranks_in_messages release $inline \
   'std::reverse(sources.begin(), sources.end()); SHARDCOMM_TRY(reduce_run(execution, item, 0, own.bytes(item), sources));' \
   collectives_sample_test
 mutation ragged_message_with_the_own_part release src/collectives/geometry.h \
-  'route.even ? 1 : share(source)' \
-  'route.even ? 1 : share(reader)' \
-  collectives_reference_test collectives_random_test
+  'has_even_shares() ? 1 : share(source)' \
+  'has_even_shares() ? 1 : 0' \
+  collectives_sample_test
+mutation parts_before_the_own_one_forgotten release src/collectives/geometry.h \
+  'if (reader > source) route.offset' \
+  'if (reader < source) route.offset' \
+  collectives_sample_test
+mutation message_longer_than_announced release src/collectives/operation.cc \
+  'std::max<size_t>(size - 1, 1)' \
+  'std::max<size_t>(size - 2, 1)' \
+  collectives_sample_test collectives_matrix_test:'Processes/*'
 mutation idle_rank_tells_nothing release src/core/communicator.cc \
   'core.record_failure();' \
   '' \
