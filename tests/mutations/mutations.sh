@@ -160,7 +160,7 @@ mutation order_of_the_ranks_in_messages release $inline \
   collectives_sample_test
 mutation ragged_message_with_the_own_part release src/collectives/geometry.h \
   'has_even_shares() ? 1 : share(source)' \
-  'has_even_shares() ? 1 : 0' \
+  'has_even_shares() ? 1 : 0 * share(source)' \
   collectives_sample_test
 mutation parts_before_the_own_one_forgotten release src/collectives/geometry.h \
   'if (reader > source) route.offset' \
