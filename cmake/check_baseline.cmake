@@ -1,14 +1,7 @@
 cmake_minimum_required(VERSION 3.25)
 # Fails when a program for x86-64 has instructions of later processors than x86-64-v2 (AVX, BMI and the like) outside of
 # functions that have avx2, or the level of a clone, in their names: those are chosen at run time.
-# Run as: cmake -DFILES=<a,b> -DOBJDUMP=<objdump> -DPROCESSOR=<of the build> -DFLAGS=<of its compiler> -P <this>
-if(NOT PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
-  message(STATUS "baseline: skipped: built for ${PROCESSOR}, where one is all there is")
-  return()
-elseif(FLAGS MATCHES "-m(arch=|avx|bmi|fma|f16c|lzcnt|movbe|aes|pclmul|sha)")
-  message(STATUS "baseline: skipped: built for another processor: ${FLAGS}")
-  return()
-endif()
+# Run as: cmake -DFILES=<a,b> -DOBJDUMP=<objdump> -P cmake/check_baseline.cmake
 find_program(AWK NAMES awk)
 if(NOT OBJDUMP OR NOT AWK)
   message(STATUS "baseline: skipped: needs objdump and awk")

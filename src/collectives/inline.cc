@@ -60,13 +60,13 @@ size_t write_message(Fabric& fabric, const Step& step) noexcept {
   std::byte* const begin = fabric.payload().data();
   std::byte* to = begin;
   const Route own = step.geometry.route(fabric.rank(), fabric.rank());
-  const bool whole = step.geometry.same_for_all();
+  const size_t left_out = step.geometry.left_out(fabric.rank());
   for (const Item& item : step.items) {
-    const size_t bytes = own.in_bytes(item), left_out = whole ? 0 : own.bytes(item);
-    const size_t before = whole ? bytes : own.offset_bytes(item);
+    const size_t before = own.offset_bytes(item), skipped = before + left_out * own.unit_bytes(item);
+    const size_t after = own.in_bytes(item) - skipped;
     copy(to, item.in, before);
-    copy(to + before, item.in + before + left_out, bytes - before - left_out);
-    to += align_item(bytes - left_out);
+    copy(to + before, item.in + skipped, after);
+    to += align_item(before + after);
   }
   return static_cast<size_t>(to - begin);
 }

@@ -53,7 +53,7 @@ Communicator::~Communicator() {
     core.abort(
         Status(Code::kAborted, fmt::format("rank {} destroyed the communicator with operations in flight", rank())));
   }
-  core.record_failure();  // which a rank that was in no call has not heard of
+  (void)core.failure();  // of which a rank that was in no call has not heard
 }
 
 Result<Communicator> Communicator::create(Store& store, Group self, const Options& options) {

@@ -204,10 +204,6 @@ void Core::abort(const Status& why) noexcept {
   (void)failure();
 }
 
-void Core::record_failure() const noexcept {
-  if (fabric->has_failed()) (void)failure();
-}
-
 Status Core::failure() const {
   Status failure = fabric->failure();
   if (!failure.ok()) flight->fail(failure);

@@ -55,8 +55,8 @@ class Core : public std::enable_shared_from_this<Core> {
   Result<std::vector<std::string>> exchange(std::string_view blob, std::string_view label);
 
   Status health() const;
+  Status failure() const;  // of the fabric, and recorded
   void abort(const Status& why) noexcept;
-  void record_failure() const noexcept;  // for the flight recorder, where the communicator has failed
   TrafficCounters traffic() const noexcept;
   int channels() const noexcept { return team_.size(); }
 
@@ -71,8 +71,7 @@ class Core : public std::enable_shared_from_this<Core> {
 
  private:
   friend struct AsyncOperation;
-  Status here() const;     // kFailedPrecondition in a forked child
-  Status failure() const;  // of the fabric, and recorded
+  Status here() const;  // kFailedPrecondition in a forked child
   // now: on the recorder's clock.
   Status run(Operation& operation, uint64_t now);
   template <class Name, class Body>

@@ -11,7 +11,7 @@ namespace shardcomm {
 struct Workload {
   Collective collective;
   size_t whole_bytes;      // the whole buffer: all shards; for all_reduce and broadcast the data itself
-  size_t announced_bytes;  // the most that one rank would have to show its peers
+  size_t announced_bytes;  // no rank would have to show its peers more
   SourceKind memory;       // what a large operation reads
   bool operator==(const Workload&) const = default;
 };
