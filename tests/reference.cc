@@ -149,6 +149,16 @@ uint64_t test_seed() {
   return seed;
 }
 
+namespace {
+
+// Before any rank is forked: all have the one seed.
+class DrawSeed : public ::testing::Environment {
+  void SetUp() override { (void)test_seed(); }
+};
+[[maybe_unused]] const ::testing::Environment* const draw_seed = ::testing::AddGlobalTestEnvironment(new DrawSeed);
+
+}  // namespace
+
 // Two rounds of the finaliser of splitmix64 (Steele, Lea, Flood 2014).
 uint64_t random_bits(uint64_t seed, uint64_t a, uint64_t b) noexcept {
   uint64_t z = seed * 0x9e3779b97f4a7c15 + a * 0xd1342543de82ef95 + b;

@@ -12,8 +12,8 @@
 
 namespace shardcomm::testing {
 
-// The seed of this test program: fresh each run, or what --gtest_random_seed says. Forked ranks inherit it, so the
-// first call belongs on the main thread before ranks start. Print it on failure.
+// The seed of this test program: fresh each run, or what --gtest_random_seed says. All ranks have the same. Print it on
+// failure.
 uint64_t test_seed();
 
 // Random bits from a seed and any number of counters.

@@ -84,7 +84,8 @@ struct ReduceScatterVArgs {
   ReduceOp op = ReduceOp::kSum;
   std::string_view label = {};
 };
-// Many tensors as one operation: one epoch, one pair of signals. Each lands in its own place; nothing is packed.
+// Many tensors as one operation: one epoch, one pair of signals. Each lands in its own place; nothing is packed. A call
+// that comes again with the same tensors costs less: what was worked out for it is kept (at most 16 MiB in all).
 struct GatherItem {
   const void* shard;
   void* full;

@@ -3,7 +3,9 @@
 // takes what is its own from its peers' memory. Who takes what is a value (geometry.h).
 #pragma once
 #include <array>
+#include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -21,7 +23,10 @@ struct Item {
   size_t count;
   DType dtype;
   ReduceOp op;
+  bool operator==(const Item&) const = default;
 };
+
+struct KnownCall;
 
 // A checked call, the same on every rank but for the addresses.
 struct Operation {
@@ -34,7 +39,8 @@ struct Operation {
   std::span<const size_t> counts;  // ragged forms only
   std::string_view label;
   uint64_t epoch = 0;
-  bool mosaic = false;  // all_gather of a mosaic window
+  bool mosaic = false;               // all_gather of a mosaic window
+  std::shared_ptr<KnownCall> known;  // made before, and prepared; null: not known
   // What all of the above come to, by prepare().
   Signature signature = {};
   Workload workload = {};
@@ -43,6 +49,21 @@ struct Operation {
 // `size`: of the communicator. The workload's memory is kMosaic or kMapped: all ranks must choose a row alike, though
 // each may bring other memory.
 void prepare(Operation& operation, int size) noexcept;
+
+// A call of many tensors, kept for when it comes again, as a model's do in every step.
+struct Placement;
+struct KnownCall {
+  KnownCall(Collective collective, std::vector<Item> tensors, std::string_view name)
+      : items(std::move(tensors)), label(name), operation(collective, items, label) {}
+  KnownCall(const KnownCall&) = delete;
+  KnownCall& operator=(const KnownCall&) = delete;
+  size_t bytes(int size) const noexcept;  // it takes at most, on so many ranks
+
+  const std::vector<Item> items;
+  const std::string label;
+  Operation operation;                   // of these; prepared once it has been submitted, and constant from then on
+  std::shared_ptr<Placement> placement;  // the engine's, who runs one operation at a time
+};
 
 struct Execution {
   Fabric& fabric;

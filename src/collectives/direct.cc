@@ -3,11 +3,11 @@
 // the bits depend on nothing but the inputs.
 #include <fmt/format.h>
 
-#include <array>
-#include <utility>
+#include <algorithm>
 #include <vector>
 
 #include "collectives/engine.h"
+#include "collectives/placement.h"
 #include "collectives/source_table.h"
 #include "kernels/kernels.h"
 
@@ -39,51 +39,116 @@ Status in_parts(HostTeam& team, size_t bytes, const Run& run) {
 
 }  // namespace
 
-Status copy_from(Execution& execution, const Step& step, Rank source, uint64_t own_layout) {
-  Fabric& fabric = execution.fabric;
-  const bool own = source == fabric.rank();
-  const SourceTable offered = own ? SourceTable() : read_table(fabric, step, source);
-  const bool alike = offered.is_like(own_layout);
-  std::array<kernels::CopySegment, kTableRows> table;
-  size_t rows = 0;
-  const auto copy = [&] {
-    const std::span<const kernels::CopySegment> segments(table.data(), std::exchange(rows, 0));
-    return kernels::launch(kernels::CopySegmentsLaunch{segments, execution.footprint_bytes, &execution.team},
-                           StreamRef::caller());
-  };
-  const Route route = step.geometry.route(source, fabric.rank()),
-              own_route = step.geometry.route(fabric.rank(), fabric.rank());
-  const bool gathers = step.geometry.pattern() == Pattern::kGather;
-  // What lies there where `at` lies here.
-  const auto counterpart = [&](const std::byte* at) {
-    return execution.sources.window_of(at, 1)->counterpart(source, at);
-  };
-  for (size_t i = 0; i < step.items.size(); ++i) {
-    const Item& item = step.items[i];
-    const size_t bytes = route.bytes(item), offset_bytes = route.offset_bytes(item);
-    if (bytes == 0) continue;
-    std::byte* const target = route.place(item);
-    const std::byte* base = item.in;
-    if (alike) {
-      const bool in_place = gathers && item.in == own_route.place(item);  // then so is the source's, in its own place
-      base = counterpart(in_place ? target : item.in);
-    } else if (!own) {
-      base = execution.sources.map(source, offered.entries[i]);
-    }
-    if (base != nullptr) {
-      if (rows == kTableRows) SHARDCOMM_TRY(copy());
-      table[rows++] = {target, base + offset_bytes, bytes};
-    } else if (fabric.attach() != Attach::kNever) {
-      const uint64_t address = offered.entries[i].address + offset_bytes;
-      const auto read = [&](size_t, size_t begin, size_t end) {
-        return fabric.read(source, target + begin, address + begin, end - begin);
-      };
-      SHARDCOMM_TRY(in_parts(execution.team, bytes, read));
-    } else {
-      return unreadable(source);
-    }
+namespace {
+
+// Where this rank begins among the items. Ranks that go through the same tensors at the same time write next to what
+// the others read, and their processors fetch ahead into each other's lines.
+class ItemOrder {
+ public:
+  ItemOrder(size_t items, const Fabric& fabric) noexcept
+      : items_(items), first_(items * static_cast<size_t>(fabric.rank()) / static_cast<size_t>(fabric.size())) {}
+  size_t operator[](size_t i) const noexcept { return i < items_ - first_ ? first_ + i : i - (items_ - first_); }
+
+ private:
+  size_t items_, first_;
+};
+
+// Copies from one source, row after row.
+class DirectCopy {
+ public:
+  // `kept`: the rows are to be found there later; null: they are not.
+  DirectCopy(Execution& execution, const Step& step, Rank source, const SourceTable& offered, bool alike,
+             std::vector<kernels::CopySegment>* kept)
+      : execution_(execution),
+        step_(step),
+        source_(source),
+        offered_(offered),
+        alike_(alike),
+        kept_(kept),
+        rows_(kept != nullptr ? *kept : unkept()) {}
+
+  Status run() {
+    if (rows_.empty()) SHARDCOMM_TRY(find_rows());
+    return copy();
   }
-  return copy();
+
+ private:
+  static std::vector<kernels::CopySegment>& unkept() {
+    thread_local std::vector<kernels::CopySegment> rows;
+    rows.clear();
+    return rows;
+  }
+
+  // What is mapped becomes a row; the rest is read at once.
+  Status find_rows() {
+    const Fabric& fabric = execution_.fabric;
+    const Route route = step_.geometry.route(source_, fabric.rank());
+    const Route own = step_.geometry.route(fabric.rank(), fabric.rank());
+    const bool gathers = step_.geometry.pattern() == Pattern::kGather;
+    const ItemOrder order(step_.items.size(), fabric);
+    for (size_t k = 0; k < step_.items.size(); ++k) {
+      const size_t i = order[k];
+      const Item& item = step_.items[i];
+      const size_t bytes = route.bytes(item);
+      if (bytes == 0) continue;
+      std::byte* const target = route.place(item);
+      const bool in_place = gathers && item.in == own.place(item);
+      if (const std::byte* base = base_of(i, in_place ? target : item.in); base != nullptr) {
+        SHARDCOMM_TRY(add({target, base + route.offset_bytes(item), bytes}));
+      } else {
+        SHARDCOMM_TRY(attach(target, offered_.entries[i].address + route.offset_bytes(item), bytes));
+      }
+    }
+    return {};
+  }
+
+  // Of item i at the source; `like`: what lies here where that lies there, on ranks that are alike. Null: not mapped.
+  const std::byte* base_of(size_t i, const std::byte* like) {
+    if (source_ == execution_.fabric.rank()) return step_.items[i].in;
+    if (alike_) return execution_.sources.window_of(like, 1)->counterpart(source_, like);
+    return execution_.sources.map(source_, offered_.entries[i]);
+  }
+
+  Status add(const kernels::CopySegment& row) {
+    if (kept_ == nullptr && rows_.size() == kTableRows) {
+      SHARDCOMM_TRY(copy());
+      rows_.clear();
+    }
+    rows_.push_back(row);
+    return {};
+  }
+
+  Status copy() const {
+    return kernels::launch(kernels::CopySegmentsLaunch{rows_, execution_.footprint_bytes, &execution_.team},
+                           StreamRef::caller());
+  }
+
+  Status attach(std::byte* target, uint64_t address, size_t bytes) const {
+    Fabric& fabric = execution_.fabric;
+    if (fabric.attach() == Attach::kNever) return unreadable(source_);
+    return in_parts(execution_.team, bytes, [&](size_t, size_t begin, size_t end) {
+      return fabric.read(source_, target + begin, address + begin, end - begin);
+    });
+  }
+
+  Execution& execution_;
+  const Step& step_;
+  const Rank source_;
+  const SourceTable& offered_;
+  const bool alike_;
+  std::vector<kernels::CopySegment>* const kept_;
+  std::vector<kernels::CopySegment>& rows_;
+};
+
+}  // namespace
+
+Status copy_from(Execution& execution, const Step& step, Rank source, uint64_t own_layout) {
+  const bool own = source == execution.fabric.rank();
+  const SourceTable offered = own ? SourceTable() : read_table(execution.fabric, step, source);
+  const bool alike = own || offered.is_like(own_layout);
+  const bool keeps = alike && step.placement != nullptr && step.placement->windows != 0;
+  auto* const kept = keeps ? &step.placement->copies[static_cast<size_t>(source)] : nullptr;
+  return DirectCopy(execution, step, source, offered, alike, kept).run();
 }
 
 namespace {
@@ -99,8 +164,7 @@ Status gather(Execution& execution, const Step& step, uint64_t own_layout) {
 // What a thread's reductions need, kept from one to the next.
 struct ReduceMemory {
   std::vector<SourceTable> tables;  // by rank
-  std::vector<kernels::ReduceSegment> segments;
-  std::vector<const void*> sources;   // by segment, then by rank
+  ReduceRows rows;
   std::vector<std::byte> pieces;      // of attached sources, by part of the share, then by rank
   std::vector<const void*> attached;  // what a part combines: a piece, or where it is mapped
 };
@@ -110,8 +174,6 @@ class DirectReduce {
   DirectReduce(Execution& execution, const Step& step, uint64_t own_layout, ReduceMemory& memory)
       : execution_(execution), fabric_(execution.fabric), step_(step), memory_(memory), all_alike_(own_layout != 0) {
     memory.tables.resize(size());
-    memory.segments.clear();
-    memory.sources.resize(std::min(kTableRows, step.items.size()) * size());
     for (Rank r = 0; r < fabric_.size(); ++r) {
       if (r == fabric_.rank()) continue;
       SourceTable& table = memory.tables[static_cast<size_t>(r)] = read_table(fabric_, step, r);
@@ -120,23 +182,15 @@ class DirectReduce {
   }
 
   Status run() {
-    const Route route = step_.geometry.route(fabric_.rank(), fabric_.rank());  // the same from every source
-    for (size_t i = 0; i < step_.items.size(); ++i) {
-      const Item& item = step_.items[i];
-      const Share share{route.offset_bytes(item), route.bytes(item)};
-      if (share.bytes == 0) continue;
-      const bool fits = memory_.segments.size() < kTableRows && item.dtype == dtype_ && item.op == op_;
-      if (!fits) SHARDCOMM_TRY(flush());
-      dtype_ = item.dtype;
-      op_ = item.op;
-      const void** const sources = memory_.sources.data() + memory_.segments.size() * size();
-      if (find_sources(i, share.offset_bytes, sources)) {
-        memory_.segments.push_back({item.out, sources, share.bytes / size_of(item.dtype)});
-      } else {
-        SHARDCOMM_TRY(reduce_attached(i, share, {sources, size()}));
-      }
+    const bool keeps = all_alike_ && step_.placement != nullptr && step_.placement->windows != 0;
+    if (!keeps) {
+      memory_.rows.clear();
+      SHARDCOMM_TRY(find_rows(memory_.rows, std::min(kTableRows, step_.items.size())));
+      return reduce(memory_.rows);
     }
-    return flush();
+    ReduceRows& kept = step_.placement->reduction;
+    if (kept.segments.empty()) SHARDCOMM_TRY(find_rows(kept, step_.items.size()));
+    return reduce(kept);
   }
 
  private:
@@ -144,6 +198,33 @@ class DirectReduce {
     size_t offset_bytes, bytes;
   };
   size_t size() const noexcept { return static_cast<size_t>(fabric_.size()); }
+
+  // What is mapped at every rank becomes a row, of which there is room for `most` at a time; the rest is done at once.
+  Status find_rows(ReduceRows& rows, size_t most) {
+    rows.sources.resize(most * size());
+    const Route route = step_.geometry.route(fabric_.rank(), fabric_.rank());  // the same from every source
+    const ItemOrder order(step_.items.size(), fabric_);
+    for (size_t k = 0; k < step_.items.size(); ++k) {
+      const size_t i = order[k];
+      const Item& item = step_.items[i];
+      const Share share{route.offset_bytes(item), route.bytes(item)};
+      if (share.bytes == 0) continue;
+      if (rows.segments.size() == most) {
+        SHARDCOMM_TRY(reduce(rows));
+        rows.clear();
+      }
+      const void** const sources = rows.sources.data() + rows.segments.size() * size();
+      if (!find_sources(i, share.offset_bytes, sources)) {
+        SHARDCOMM_TRY(reduce_attached(i, share, {sources, size()}));
+        continue;
+      }
+      const bool alike =
+          !rows.groups.empty() && rows.groups.back().dtype == item.dtype && rows.groups.back().op == item.op;
+      if (!alike) rows.groups.push_back({item.dtype, item.op, rows.segments.size()});
+      rows.segments.push_back({item.out, sources, share.bytes / size_of(item.dtype)});
+    }
+    return {};
+  }
 
   // Where this rank's share of item i lies at every rank; null: to be attached. Gives whether it is mapped everywhere.
   bool find_sources(size_t i, size_t offset_bytes, const void** sources) {
@@ -164,11 +245,15 @@ class DirectReduce {
     return all_mapped;
   }
 
-  Status flush() {
-    const kernels::ReduceSegmentsLaunch table{memory_.segments,           size(),          dtype_, op_,
-                                              execution_.footprint_bytes, &execution_.team};
-    if (!memory_.segments.empty()) SHARDCOMM_TRY(kernels::launch(table, StreamRef::caller()));
-    memory_.segments.clear();
+  Status reduce(const ReduceRows& rows) const {
+    const std::span segments(rows.segments);
+    for (size_t g = 0; g < rows.groups.size(); ++g) {
+      const auto& [dtype, op, first] = rows.groups[g];
+      const size_t end = g + 1 < rows.groups.size() ? rows.groups[g + 1].first : segments.size();
+      const kernels::ReduceSegmentsLaunch table{segments.subspan(first, end - first), size(),          dtype, op,
+                                                execution_.footprint_bytes,           &execution_.team};
+      SHARDCOMM_TRY(kernels::launch(table, StreamRef::caller()));
+    }
     return {};
   }
 
@@ -211,8 +296,6 @@ class DirectReduce {
   const Step& step_;
   ReduceMemory& memory_;
   bool all_alike_;  // the layouts of all ranks
-  DType dtype_{};   // of the segments
-  ReduceOp op_{};
 };
 
 Status reduce(Execution& execution, const Step& step, uint64_t own_layout) {
@@ -238,14 +321,21 @@ Status run_batch(Execution& execution, const Step& step) {
   return step.last ? fabric.await_readers(execution.limit) : Status();
 }
 
+// Null: of a call that is not known, or whose items take several announcements.
+Placement* placement_of(const Operation& operation) {
+  if (operation.known == nullptr || operation.items.size() > kMaxEntries) return nullptr;
+  if (operation.known->placement == nullptr) operation.known->placement = std::make_shared<Placement>();
+  return operation.known->placement.get();
+}
+
 }  // namespace
 
 Status run_direct(Execution& execution, const Step& step) {
   for (size_t first = 0;;) {
     const size_t count = std::min(kMaxEntries, step.items.size() - first);
     const bool more = first + count < step.items.size();
-    SHARDCOMM_TRY(
-        run_batch(execution, Step{step.geometry, step.items.subspan(first, count), step.phase, step.last || more}));
+    SHARDCOMM_TRY(run_batch(execution, Step{step.geometry, step.items.subspan(first, count), step.phase,
+                                            step.last || more, placement_of(execution.operation)}));
     if (!more) break;
     first += count;
   }

@@ -12,7 +12,8 @@ struct Step {
   Geometry geometry;
   std::span<const Item> items;
   uint8_t phase = 0;
-  bool last = true;  // false: a later step of the same operation protects the peers' memory
+  bool last = true;                // false: a later step of the same operation protects the peers' memory
+  Placement* placement = nullptr;  // of exactly these items, to be used and filled; null: not kept
 };
 
 // What can travel inside a message.

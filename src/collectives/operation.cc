@@ -4,6 +4,7 @@
 
 #include "collectives/collectives.h"
 #include "collectives/geometry.h"
+#include "collectives/placement.h"
 #include "collectives/word_hash.h"
 
 namespace shardcomm {
@@ -76,6 +77,10 @@ void prepare(Operation& operation, int size) noexcept {
   if (!operation.label.empty()) {
     signature.detail ^= XXH3_64bits(operation.label.data(), operation.label.size());
   }
+}
+
+size_t KnownCall::bytes(int size) const noexcept {
+  return sizeof(KnownCall) + items.size() * (sizeof(Item) + placement_bytes(size));
 }
 
 }  // namespace shardcomm

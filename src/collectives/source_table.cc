@@ -1,5 +1,8 @@
 #include "collectives/source_table.h"
 
+#include <algorithm>
+
+#include "collectives/placement.h"
 #include "collectives/word_hash.h"
 
 namespace shardcomm {
@@ -19,15 +22,30 @@ bool add_place(WordHash& layout, const Item& item, bool in_place, size_t whole_b
   return true;
 }
 
+// Has the tables of `placement` filled anew from now on.
+void keep(Placement& placement, uint64_t windows, const SourceTable& table, int size) {
+  placement.windows = table.layout == 0 ? 0 : windows;
+  placement.layout = table.layout;
+  placement.entries.assign(table.entries.begin(), table.entries.end());
+  placement.copies.assign(static_cast<size_t>(size), {});
+  placement.reduction.clear();
+}
+
 }  // namespace
 
-SourceTable write_table(Execution& execution, const Step& step) noexcept {
+SourceTable write_table(Execution& execution, const Step& step) {
   Fabric& fabric = execution.fabric;
   const Rank me = fabric.rank();
   SourceTable table;
   if (!step.geometry.reads_from(me)) return table;
   auto* const begin = reinterpret_cast<SourceEntry*>(fabric.payload().data());
   auto* const entries = begin + (has_layout(step) ? 1 : 0);
+  const uint64_t windows = fabric.windows_version();  // before any is looked at
+  if (step.placement != nullptr && step.placement->windows == windows) {
+    begin->address = step.placement->layout;
+    std::copy(step.placement->entries.begin(), step.placement->entries.end(), entries);
+    return {step.placement->layout, false, {entries, step.items.size()}};
+  }
   const Route own = step.geometry.route(me, me);
   const size_t whole = step.geometry.share_offset(step.geometry.size());
   const bool gathers = step.geometry.pattern() == Pattern::kGather;
@@ -53,6 +71,7 @@ SourceTable write_table(Execution& execution, const Step& step) noexcept {
     table.layout = alike ? layout.value() : 0;
     begin->address = table.layout;
   }
+  if (step.placement != nullptr) keep(*step.placement, windows, table, fabric.size());
   return table;
 }
 

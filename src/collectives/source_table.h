@@ -20,7 +20,7 @@ struct SourceTable {
 inline constexpr size_t kMaxEntries = kInlineCapacity / sizeof(SourceEntry) - 1;
 
 // This rank's, written into the payload of its next message.
-SourceTable write_table(Execution& execution, const Step& step) noexcept;
+SourceTable write_table(Execution& execution, const Step& step);
 size_t payload_bytes(const Step& step, const SourceTable& table) noexcept;
 // A peer's, once it has announced. Not for a rank's own, which lies in its peers' caches by now.
 SourceTable read_table(const Fabric& fabric, const Step& step, Rank peer) noexcept;

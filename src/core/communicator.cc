@@ -178,24 +178,14 @@ Result<Work> Communicator::reduce_scatter_v(const ReduceScatterVArgs& args, Stre
   return impl_->core->submit(made, stream);
 }
 
-Result<Work> Communicator::all_gather_many(std::span<const GatherItem> given, StreamRef stream,
+Result<Work> Communicator::all_gather_many(std::span<const GatherItem> items, StreamRef stream,
                                            std::string_view label) {
-  SHARDCOMM_TRY(check(given, impl_->core->self.rank, impl_->core->self.size));
-  std::vector<Item> items;
-  items.reserve(given.size());
-  for (const GatherItem& one : given) items.push_back(item(one.shard, one.full, one.count, one.dtype));
-  Operation made = operation(Collective::kAllGatherMany, items, label);
-  return impl_->core->submit(made, stream);
+  return impl_->core->submit(Collective::kAllGatherMany, items, stream, label);
 }
 
-Result<Work> Communicator::reduce_scatter_many(std::span<const ReduceItem> given, StreamRef stream,
+Result<Work> Communicator::reduce_scatter_many(std::span<const ReduceItem> items, StreamRef stream,
                                                std::string_view label) {
-  SHARDCOMM_TRY(check(given, impl_->core->self.rank, impl_->core->self.size));
-  std::vector<Item> items;
-  items.reserve(given.size());
-  for (const ReduceItem& one : given) items.push_back(item(one.full, one.shard, one.count, one.dtype, one.op));
-  Operation made = operation(Collective::kReduceScatterMany, items, label);
-  return impl_->core->submit(made, stream);
+  return impl_->core->submit(Collective::kReduceScatterMany, items, stream, label);
 }
 
 Result<Work> Communicator::all_gather(Bucket& bucket, StreamRef stream) {

@@ -74,7 +74,8 @@ Core::Core(Communicator::Group group, const Options& given, Connection connectio
                               ? kDefaultAttachChunk
                               : std::max(kChunkAlign, given.chunk_bytes / kChunkAlign * kChunkAlign)),
       reading_order_(std::move(connection.reading_order)),
-      team_(connection.channels) {}
+      team_(connection.channels),
+      known_calls_(group.size) {}
 
 // One operation at a time, in order; after a failure none. A failure here is a failure of the communicator.
 // name() is what it is called, for people.
@@ -123,12 +124,12 @@ Status Core::run(Operation& operation, uint64_t now) {
 struct AsyncOperation {
   AsyncOperation(std::shared_ptr<Core> owner, const Operation& given)
       : core(std::move(owner)),
-        items(given.items.begin(), given.items.end()),
+        items(given.known != nullptr ? std::vector<Item>() : std::vector(given.items.begin(), given.items.end())),
         counts(given.counts.begin(), given.counts.end()),
         label(given.label),
         operation(given),
         work(std::make_shared<Work::State>(core->self.rank, name(given.collective).data(), Deadline::max())) {
-    operation.items = items;
+    if (given.known == nullptr) operation.items = items;
     operation.counts = counts;
     operation.label = label;
   }
@@ -151,7 +152,7 @@ Result<Work> Core::submit(Operation& operation, StreamRef stream) {
   SHARDCOMM_TRY(here());
   if (fabric->has_failed()) return failure();
   operation.epoch = next_epoch;
-  prepare(operation, self.size);
+  if (operation.known == nullptr) prepare(operation, self.size);
   const uint64_t now = flight->now();
   if (stream.is_caller()) {
     ++next_epoch;
@@ -164,6 +165,34 @@ Result<Work> Core::submit(Operation& operation, StreamRef stream) {
   ++next_epoch;
   flight->enqueue(operation.epoch, call_of(operation), now);
   return Work(operation.epoch, async->work);
+}
+
+template <class Given>
+Result<Work> Core::submit_many(Collective collective, std::span<const Given> given, StreamRef stream,
+                               std::string_view label) {
+  if (auto known = known_calls_.find(collective, given, label); known != nullptr) {
+    Operation again = known->operation;
+    again.known = std::move(known);
+    return submit(again, stream);
+  }
+  SHARDCOMM_TRY(check(given, self.rank, self.size));
+  std::vector<Item> items;
+  items.reserve(given.size());
+  for (const Given& one : given) items.push_back(item_of(one));
+  auto call = std::make_shared<KnownCall>(collective, std::move(items), label.substr(0, kLabelBytes - 1));
+  Result<Work> work = submit(call->operation, stream);
+  if (work.ok()) known_calls_.keep(std::move(call));
+  return work;
+}
+
+Result<Work> Core::submit(Collective collective, std::span<const GatherItem> items, StreamRef stream,
+                          std::string_view label) {
+  return submit_many(collective, items, stream, label);
+}
+
+Result<Work> Core::submit(Collective collective, std::span<const ReduceItem> items, StreamRef stream,
+                          std::string_view label) {
+  return submit_many(collective, items, stream, label);
 }
 
 Result<std::vector<std::string>> Core::exchange(std::string_view blob, std::string_view label) {

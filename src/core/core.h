@@ -12,6 +12,7 @@
 #include "base/birthplace.h"
 #include "bootstrap/bootstrap.h"
 #include "collectives/collectives.h"
+#include "core/known_calls.h"
 #include "device/device.h"
 #include "flight/flight.h"
 #include "shardcomm/communicator.h"
@@ -51,6 +52,11 @@ class Core : public std::enable_shared_from_this<Core> {
 
   // Gives a checked operation its epoch and signature, and runs or enqueues it. Nothing of it need outlive the call.
   Result<Work> submit(Operation& operation, StreamRef stream);
+  // The same of a call of many tensors that has yet to be checked, unless it is known.
+  Result<Work> submit(Collective collective, std::span<const GatherItem> items, StreamRef stream,
+                      std::string_view label);
+  Result<Work> submit(Collective collective, std::span<const ReduceItem> items, StreamRef stream,
+                      std::string_view label);
   // Everybody gets everybody's blob, in rank order: how windows and splits are agreed on. Runs on the calling thread.
   Result<std::vector<std::string>> exchange(std::string_view blob, std::string_view label);
 
@@ -72,6 +78,9 @@ class Core : public std::enable_shared_from_this<Core> {
  private:
   friend struct AsyncOperation;
   Status here() const;  // kFailedPrecondition in a forked child
+  template <class Given>
+  Result<Work> submit_many(Collective collective, std::span<const Given> given, StreamRef stream,
+                           std::string_view label);
   // now: on the recorder's clock.
   Status run(Operation& operation, uint64_t now);
   template <class Name, class Body>
@@ -82,6 +91,7 @@ class Core : public std::enable_shared_from_this<Core> {
   const size_t attach_chunk_bytes_;
   const std::vector<Rank> reading_order_;
   HostTeam team_;  // of the operation whose turn it is
+  KnownCalls known_calls_;
   const Birthplace birthplace_;
   std::atomic<uint64_t> operations_{0}, bytes_sent_{0}, bytes_received_{0};  // written in turn, so by one at a time
 };

@@ -27,8 +27,13 @@ Status launch(const CopySegmentsLaunch& args, StreamRef stream) {
   const size_t footprint_bytes = args.footprint_bytes != 0 ? args.footprint_bytes : 2 * (2 * bytes);
   const HostCopyFunction copy = exceeds_caches(footprint_bytes) ? host_path().copy_large : copy_cached;
   share(args.segments, bytes_of, bytes, /*unit_bytes=*/1, args.team,
-        [&](const CopySegment& segment, size_t offset, size_t count) {
-          copy(segment.target + offset, segment.source + offset, count);
+        [&](std::span<const CopySegment> segments, size_t skipped, size_t left) {
+          for (auto segment = segments.begin(); left != 0; ++segment) {
+            const size_t count = std::min(bytes_of(*segment) - skipped, left);
+            if (count != 0) copy(segment->target + skipped, segment->source + skipped, count);
+            left -= count;
+            skipped = 0;
+          }
         });
   return {};
 }

@@ -5,18 +5,17 @@
 #include <span>
 #include <string_view>
 
-#include "shardcomm/types.h"
+#include "kernels/kernels.h"
 
 namespace shardcomm::kernels {
 
+// Elements of a table of segments laid end to end: `count` of them from the `skipped`-th of the first segment on.
 struct HostReduce {
-  std::byte* target;
-  const void* const* sources;
+  const ReduceSegment* segments;
   size_t source_count;  // at least 2
-  size_t offset_bytes;  // into the target and every source
-  size_t count;         // elements from there
-  bool large;           // more than the caches hold: fetch ahead
-  bool streaming;       // write past the caches, where the path can; target is none of the sources
+  size_t skipped;       // fewer than the first segment has
+  size_t count;
+  bool large;  // more than the caches hold
 };
 
 using HostReduceFunction = void (*)(const HostReduce&);

@@ -1,5 +1,4 @@
-// Reductions: checks the arguments, then one call a segment into the host path. One source is a copy.
-#include <algorithm>
+// Reductions: checks the arguments, then one call into the host path, or one a thread. One source is a copy.
 #include <string>
 
 #include "kernels/host_path.h"
@@ -7,24 +6,6 @@
 #include "kernels/table.h"
 
 namespace shardcomm::kernels {
-namespace {
-
-// Elements [offset, offset + count) of a segment.
-void reduce_piece(const ReduceSegmentsLaunch& args, HostReduceFunction reduce, bool large, const ReduceSegment& segment,
-                  size_t offset, size_t count) {
-  const void* const* const end = segment.sources + args.source_count;
-  const bool in_place = std::find(segment.sources, end, segment.target) != end;
-  reduce({.target = segment.target,
-          .sources = segment.sources,
-          .source_count = args.source_count,
-          .offset_bytes = offset * size_of(args.dtype),
-          .count = count,
-          .large = large,
-          .streaming = large && !in_place});  // in place the lines have been read anyway
-}
-
-}  // namespace
-
 Status launch(const ReduceLaunch& args, StreamRef stream) {
   const ReduceSegment one{static_cast<std::byte*>(args.target), args.sources.data(), args.count};
   return launch(ReduceSegmentsLaunch{{&one, 1}, args.sources.size(), args.dtype, args.op, args.footprint_bytes},
@@ -56,8 +37,8 @@ Status launch(const ReduceSegmentsLaunch& args, StreamRef stream) {
   const bool large = exceeds_caches(args.footprint_bytes != 0 ? args.footprint_bytes : 2 * touched_bytes);
   const HostReduceFunction reduce = host_path().find_reduce(args.dtype, args.op);
   share(args.segments, count_of, count, element, args.team,
-        [&](const ReduceSegment& segment, size_t offset, size_t piece) {
-          reduce_piece(args, reduce, large, segment, offset, piece);
+        [&](std::span<const ReduceSegment> segments, size_t skipped, size_t part) {
+          reduce({segments.data(), args.source_count, skipped, part, large});
         });
   return {};
 }

@@ -77,16 +77,17 @@ struct Reduction {
   static constexpr size_t kGroup = 8;          // sources read side by side
   static constexpr size_t kScratchBlocks = 8192 / sizeof(Parts);
   static constexpr size_t kAheadBytes = 1024;
+  static constexpr size_t kBeginningBytes = 256;
 
   struct Pass {
     std::byte* target;
     const void* const* sources;
     size_t source_count;
     size_t offset;  // bytes into target and every source
-    size_t blocks;
-    Scalar divisor;
     bool large;
-    bool streaming;
+    Scalar divisor;
+    bool streaming = false;
+    size_t blocks = 0;
     bool begins = true;        // with sources[0]; otherwise with what `scratch` holds
     bool finishes = true;      // into target; otherwise into `scratch`
     Parts* scratch = nullptr;  // one entry a block
@@ -148,13 +149,13 @@ struct Reduction {
     }
   }
 
-  static void run(const Pass pass) {
+  SHARDCOMM_LANES static void run(const Pass pass) {
     size_t first = 0;
     for (; first + kTile <= pass.blocks; first += kTile) tile<kTile>(pass, first);
     for (; first < pass.blocks; ++first) tile<1>(pass, first);
   }
 
-  static void run_in_pieces(const Pass& whole) {
+  [[gnu::noinline]] static void run_in_pieces(const Pass whole) {
     Parts scratch[kScratchBlocks];
     Pass piece = whole;
     piece.scratch = scratch;
@@ -173,7 +174,7 @@ struct Reduction {
   }
 
   // Fewer elements than a block: the same arithmetic on copies padded with zeros.
-  [[gnu::noinline]] static void run_rest(const Pass& pass, size_t bytes) {
+  [[gnu::noinline]] static void run_rest(const Pass pass, size_t bytes) {
     std::byte block[kBlockBytes] = {};
     __builtin_memcpy(block, at(pass.sources[0], pass.offset), bytes);
     Parts sum = Block::load(block);
@@ -185,17 +186,51 @@ struct Reduction {
     __builtin_memcpy(pass.target + pass.offset, block, bytes);
   }
 
+  // Sums of gradients: worth code of their own.
+  static constexpr bool kIsCommon =
+      std::is_floating_point_v<Scalar> && kParts <= 2 && (std::is_same_v<Op, Sum> || std::is_same_v<Op, Average>);
+
+  // Of short segments, finding out how many sources there are takes nearly as long as reading them, so the common
+  // numbers are constants there.
   static void reduce(const HostReduce& args) {
-    const size_t end = args.offset_bytes + args.count * Block::kElementBytes;
-    Pass pass{.target = args.target,
-              .sources = args.sources,
-              .source_count = args.source_count,
-              .offset = args.offset_bytes,
-              .blocks = 0,
-              .divisor = static_cast<Scalar>(args.source_count),
-              .large = args.large,
-              .streaming = args.streaming};
-    if (pass.streaming) align_target(pass, end);
+    if (kIsCommon && !args.large) {
+      if (args.source_count == 2) return reduce_table(args, 2, false);
+      if (args.source_count == 4) return reduce_table(args, 4, false);
+      if (args.source_count == 8) return reduce_table(args, 8, false);
+    }
+    reduce_table(args, args.source_count, args.large);
+  }
+
+  SHARDCOMM_LANES static void reduce_table(const HostReduce& args, size_t source_count, bool large) {
+    size_t skipped = args.skipped, left = args.count;
+    for (const ReduceSegment* segment = args.segments; left != 0; ++segment) {
+      const size_t count = segment->count - skipped < left ? segment->count - skipped : left;
+      left -= count;
+      if (left != 0) fetch_beginning(segment[1], source_count);
+      reduce_segment({.target = segment->target,
+                      .sources = segment->sources,
+                      .source_count = source_count,
+                      .offset = skipped * Block::kElementBytes,
+                      .large = large,
+                      .divisor = static_cast<Scalar>(source_count)},
+                     count * Block::kElementBytes);
+      skipped = 0;
+    }
+  }
+
+  // The processor sees a stream only after some lines of it.
+  SHARDCOMM_LANES static void fetch_beginning(const ReduceSegment& segment, size_t source_count) {
+    const size_t all = segment.count * Block::kElementBytes, bytes = all < kBeginningBytes ? all : kBeginningBytes;
+    for (size_t k = 0; k < source_count; ++k) {
+      for (size_t line = 0; line < bytes; line += 64) __builtin_prefetch(at(segment.sources[k], line));
+    }
+  }
+
+  // From pass.offset on.
+  SHARDCOMM_LANES static void reduce_segment(Pass pass, size_t bytes) {
+    const size_t end = pass.offset + bytes;
+    pass.streaming = pass.large && Path::kStreams && !is_in_place(pass);  // in place the lines have been read anyway
+    if (pass.streaming) pass = with_aligned_target(pass, end);
     pass.blocks = (end - pass.offset) / kBlockBytes;
     if (pass.source_count <= kGroup) {
       run(pass);
@@ -207,13 +242,21 @@ struct Reduction {
     if (pass.offset < end) run_rest(pass, end - pass.offset);
   }
 
+  SHARDCOMM_LANES static bool is_in_place(const Pass& pass) {
+    for (size_t k = 0; k < pass.source_count; ++k) {
+      if (pass.sources[k] == pass.target) return true;
+    }
+    return false;
+  }
+
   // Streaming stores need an aligned target: does the elements before the first boundary, or gives streaming up.
-  static void align_target(Pass& pass, size_t end) {
+  [[gnu::noinline]] static Pass with_aligned_target(Pass pass, size_t end) {
     const size_t head = -reinterpret_cast<uintptr_t>(pass.target + pass.offset) % kBlockBytes;
-    pass.streaming = Path::kStreams && head % Block::kElementBytes == 0 && head <= end - pass.offset;
-    if (!pass.streaming || head == 0) return;
+    pass.streaming = head % Block::kElementBytes == 0 && head <= end - pass.offset;
+    if (!pass.streaming || head == 0) return pass;
     run_rest(pass, head);
     pass.offset += head;
+    return pass;
   }
 };
 

@@ -16,30 +16,23 @@ size_t total(std::span<const Segment> segments, const UnitsOf& units_of) {
   return units;
 }
 
-// Calls piece(segment, offset, count), both in units, for what makes up the units [begin, end) of the table.
-template <class Segment, class UnitsOf, class Piece>
-void walk(std::span<const Segment> segments, const UnitsOf& units_of, size_t begin, size_t end, const Piece& piece) {
-  size_t at = 0;
-  for (const Segment& segment : segments) {
-    const size_t units = units_of(segment);
-    const size_t from = std::max(begin, at), to = std::min(end, at + units);
-    if (from < to) piece(segment, from - at, to - from);
-    at += units;
-    if (at >= end) return;
-  }
-}
-
-// The same for the whole table of `units`, in parts that the team's threads take where it is large.
-template <class Segment, class UnitsOf, class Piece>
+// Calls part(segments, skipped, units) for parts of the table of `units`, which the team's threads take where it is
+// large: so many units, from the `skipped`-th of the first segment on. No part is empty.
+template <class Segment, class UnitsOf, class Part>
 void share(std::span<const Segment> segments, const UnitsOf& units_of, size_t units, size_t unit_bytes, HostTeam* team,
-           const Piece& piece) {
+           const Part& part) {
   constexpr size_t kCut = 4096;
-  const int parts = team == nullptr ? 1 : team->parts_for(units * unit_bytes);
-  if (parts == 1) return walk(segments, units_of, 0, units, piece);
-  const auto cut = [&](int part) {
-    return part == parts ? units : units / static_cast<size_t>(parts) * static_cast<size_t>(part) / kCut * kCut;
+  const auto take = [&](size_t begin, size_t end) {
+    size_t first = 0, before = 0;
+    while (begin < end && before + units_of(segments[first]) <= begin) before += units_of(segments[first++]);
+    if (begin < end) part(segments.subspan(first), begin - before, end - begin);
   };
-  team->run(parts, [&](int part) { walk(segments, units_of, cut(part), cut(part + 1), piece); });
+  const int parts = team == nullptr ? 1 : team->parts_for(units * unit_bytes);
+  if (parts == 1) return take(0, units);
+  const auto cut = [&](int i) {
+    return i == parts ? units : units / static_cast<size_t>(parts) * static_cast<size_t>(i) / kCut * kCut;
+  };
+  team->run(parts, [&](int i) { take(cut(i), cut(i + 1)); });
 }
 
 }  // namespace shardcomm::kernels

@@ -148,6 +148,9 @@ class Fabric {
   uint32_t add_window(std::byte* base, size_t bytes, std::vector<uint64_t> raw_base_by_rank,
                       MappedTransport::Mapping mapping);
   void close_window(uint32_t id) noexcept;  // this rank neither offers its part nor reads its peers' any longer
+  // Changes with every window that comes or goes: what has been found in them before is found there still while it is
+  // the same. Never 0.
+  uint64_t windows_version() const noexcept { return windows_version_.load(std::memory_order_acquire); }
 
   // --- health ---
   void mark_started(uint64_t epoch) noexcept { own().progress.started.store(epoch, std::memory_order_relaxed); }
@@ -200,6 +203,7 @@ class Fabric {
   mutable std::mutex windows_mutex_;
   std::vector<std::unique_ptr<MappedWindow>> windows_;
   uint32_t next_window_ = 0;
+  std::atomic<uint64_t> windows_version_{1};
 };
 
 }  // namespace shardcomm

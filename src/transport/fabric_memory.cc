@@ -40,11 +40,13 @@ uint32_t Fabric::add_window(std::byte* base, size_t bytes, std::vector<uint64_t>
   const uint32_t id = next_window_++;
   windows_.push_back(
       std::make_unique<MappedWindow>(MappedWindow{id, base, bytes, std::move(raw_base_by_rank), std::move(mapping)}));
+  windows_version_.fetch_add(1, std::memory_order_release);
   return id;
 }
 
 void Fabric::close_window(uint32_t id) noexcept {
   std::lock_guard lock(windows_mutex_);
+  windows_version_.fetch_add(1, std::memory_order_release);
   std::erase_if(windows_, [id](const auto& window) { return window->id == id; });
 }
 

@@ -120,16 +120,16 @@ mutation windows_all_alike release src/collectives/source_table.cc \
   'layout.add(1);' \
   collectives_layout_test
 mutation part_of_a_table_forgotten release src/kernels/table.h \
-  'team->run(parts, [&](int part) {' \
-  'team->run(parts, [&](int part) { if (segments.size() > 1 && part == 1) return;' \
+  'team->run(parts, [&](int i) {' \
+  'team->run(parts, [&](int i) { if (segments.size() > 1 && i == 1) return;' \
   collectives_channels_test
 mutation shards_in_place_taken_for_apart release src/collectives/source_table.cc \
   'const bool in_place = gathers && item.in == own.place(item);' \
   'const bool in_place = false && gathers;' \
   collectives_layout_test
 mutation counterpart_of_a_shard_in_place release $direct \
-  'base = counterpart(in_place ? target : item.in);' \
-  'base = counterpart(in_place ? item.in : item.in);' \
+  'base_of(i, in_place ? target : item.in)' \
+  'base_of(i, in_place ? item.in : item.in)' \
   collectives_layout_test
 mutation sum_rounded_at_every_step release src/kernels/reduce_host.h \
   'sum.part[j] = Op::combine(sum.part[j], next.part[j]);' \
@@ -139,8 +139,8 @@ mutation sum_rounded_at_every_step release src/kernels/reduce_host.h \
     sum = Block::load(rounded);' \
   kernels_test
 mutation parts_of_a_reduction_begin_alike release src/kernels/reduce.cc \
-  '.offset_bytes = offset * size_of(args.dtype),' \
-  '.offset_bytes = 0 * offset,' \
+  'reduce({segments.data(), args.source_count, skipped, part, large});' \
+  'reduce({segments.data(), args.source_count, 0 * skipped, part, large});' \
   collectives_channels_test
 mutation tail_of_a_reduction release src/kernels/reduce_host.h \
   'if (pass.offset < end) run_rest' \
@@ -176,9 +176,31 @@ mutation idle_rank_tells_nothing release src/core/communicator.cc \
   flight_command_test
 
 mutation table_without_end release $direct \
-  'memory_.segments.size() < kTableRows && ' \
-  '' \
+  'if (rows.segments.size() == most) {' \
+  'if (rows.segments.size() == most + 1000000) {' \
   collectives_bits_test:'*Thousands*'
+
+# --- calls that come again ---
+mutation known_by_the_inputs_alone release src/core/known_calls.h \
+  'return item_of(one) == item;' \
+  'return item_of(one).in == item.in;' \
+  collectives_known_test known_calls_test
+mutation known_whatever_the_label release src/core/known_calls.h \
+  'call.label == label.substr(0, kLabelBytes - 1) &&' \
+  '(label.empty() || call.label != label || call.label == label) &&' \
+  collectives_known_test
+mutation tables_of_windows_gone release src/collectives/source_table.cc \
+  'step.placement->windows == windows' \
+  'step.placement->windows != 0' \
+  collectives_known_test:'*Windows*/processes'
+mutation kept_copies_of_ranks_unlike release $direct \
+  'keeps = alike && step.placement' \
+  'keeps = step.placement' \
+  collectives_layout_test
+mutation kept_sums_of_ranks_unlike release $direct \
+  'keeps = all_alike_ && step_.placement' \
+  'keeps = step_.placement' \
+  collectives_layout_test
 
 # --- whom ranks read first ---
 mutation all_begin_with_the_same_source release src/planner/reading_order.cc \

@@ -1,0 +1,42 @@
+// Where the bytes of a known call lie, as the engine found them when it ran: here, and at ranks where they lie alike. A
+// call that comes again finds its tables ready, for as long as the windows stay.
+#pragma once
+#include <vector>
+
+#include "collectives/collectives.h"
+#include "kernels/kernels.h"
+
+namespace shardcomm {
+
+// Reductions that the kernels take in one launch: tensors of one dtype and op.
+struct ReduceRows {
+  struct Group {
+    DType dtype;
+    ReduceOp op;
+    size_t first;  // of the segments
+  };
+  std::vector<Group> groups;
+  std::vector<kernels::ReduceSegment> segments;
+  std::vector<const void*> sources;  // by segment, then by rank
+
+  void clear() noexcept {
+    groups.clear();
+    segments.clear();
+  }
+};
+
+struct Placement {
+  uint64_t windows = 0;  // the fabric's windows_version() that it holds for; 0: none
+  uint64_t layout = 0;   // of the entries, never 0 where `windows` is not
+  std::vector<SourceEntry> entries;
+  std::vector<std::vector<kernels::CopySegment>> copies;  // by source; empty: not found yet
+  ReduceRows reduction;                                   // without segments: not found yet
+};
+
+// Of an item, at most: its entry and, of every source, a row of copies or an address.
+constexpr size_t placement_bytes(int size) noexcept {
+  return sizeof(SourceEntry) + sizeof(kernels::ReduceSegment) +
+         static_cast<size_t>(size) * sizeof(kernels::CopySegment);
+}
+
+}  // namespace shardcomm

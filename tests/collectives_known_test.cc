@@ -1,0 +1,229 @@
+// Calls of many tensors that come again: taken for known only where everything is as it was, and found in the right
+// memory when windows have come and gone in between.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+#include "tests/collectives_table.h"
+
+namespace shardcomm::testing {
+namespace {
+
+constexpr size_t kItems = 24, kMost = 96;  // tensors, and the elements of the largest shard
+constexpr size_t kElementBytes = 8;        // of the largest dtype
+
+struct Tensor {
+  std::byte *shard, *full;
+  size_t count;
+  DType dtype;
+  ReduceOp op = ReduceOp::kSum;
+};
+
+// Fills the inputs anew, makes the call, and compares every byte of the outputs.
+class Caller {
+ public:
+  explicit Caller(Communicator& comm) : comm_(comm) {}
+
+  void gather(std::span<const Tensor> tensors, std::string_view label = {}) {
+    ++calls_;
+    std::vector<GatherItem> items;
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const Tensor& t = tensors[i];
+      std::memset(t.full, 0x5a, n() * t.count * size_of(t.dtype));
+      fill_elements(t.shard, seed(i), comm_.rank(), 0, t.count, t.dtype);
+      items.push_back({t.shard, t.full, t.count, t.dtype});
+    }
+    const Result<Work> work = comm_.all_gather_many(items, StreamRef::caller(), label);
+    ASSERT_TRUE(work.ok()) << work.status().to_string();
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const Tensor& t = tensors[i];
+      const size_t bytes = t.count * size_of(t.dtype);
+      std::vector<std::byte> expected(bytes);
+      for (Rank r = 0; r < comm_.size(); ++r) {
+        fill_elements(expected.data(), seed(i), r, 0, t.count, t.dtype);
+        ASSERT_EQ(std::memcmp(t.full + static_cast<size_t>(r) * bytes, expected.data(), bytes), 0)
+            << "call " << calls_ << ", item " << i << ", of rank " << r;
+      }
+    }
+  }
+
+  void scatter(std::span<const Tensor> tensors) {
+    ++calls_;
+    const auto me = static_cast<size_t>(comm_.rank());
+    std::vector<ReduceItem> items;
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const Tensor& t = tensors[i];
+      fill_elements(t.full, seed(i), comm_.rank(), 0, n() * t.count, t.dtype);
+      items.push_back({t.full, t.shard, t.count, t.dtype, t.op});
+    }
+    const Result<Work> work = comm_.reduce_scatter_many(items, StreamRef::caller());
+    ASSERT_TRUE(work.ok()) << work.status().to_string();
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const Tensor& t = tensors[i];
+      const size_t bytes = t.count * size_of(t.dtype);
+      std::vector<std::byte> inputs(n() * bytes), expected(bytes);
+      std::vector<const std::byte*> sources;
+      for (size_t r = 0; r < n(); ++r) {
+        fill_elements(inputs.data() + r * bytes, seed(i), static_cast<Rank>(r), me * t.count, t.count, t.dtype);
+        sources.push_back(inputs.data() + r * bytes);
+      }
+      reduce_elements(expected.data(), sources, t.count, t.dtype, t.op);
+      ASSERT_EQ(first_difference(t.shard, expected.data(), t.count, t.dtype), std::nullopt)
+          << "call " << calls_ << ", item " << i;
+    }
+  }
+
+ private:
+  size_t n() const { return static_cast<size_t>(comm_.size()); }
+  uint64_t seed(size_t item) const { return random_bits(test_seed(), calls_, item); }
+  Communicator& comm_;
+  uint64_t calls_ = 0;
+};
+
+// Tensors of which each has room for one more, and for the largest dtype.
+size_t room_bytes(int ranks) { return kItems * (static_cast<size_t>(ranks) + 1) * (kMost + 8) * kElementBytes; }
+
+std::vector<Tensor> tensors_at(std::byte* base, int ranks) {
+  std::vector<Tensor> tensors;
+  const size_t slot = (static_cast<size_t>(ranks) + 1) * (kMost + 8) * kElementBytes;
+  for (size_t i = 0; i < kItems; ++i) {
+    std::byte* const shard = base + i * slot;
+    tensors.push_back({shard, shard + (kMost + 8) * kElementBytes, 1 + i * 37 % kMost, DType::kF32});
+  }
+  return tensors;
+}
+
+std::byte* moved(std::byte* at) { return at + 8; }
+
+class KnownCallsOfRanks : public ::testing::TestWithParam<RankMode> {};
+
+// The middle tensor differs in one thing; so the first and the last, by which a call is looked up, are as before.
+TEST_P(KnownCallsOfRanks, DifferInAnything) {
+  run_ranks(3, GetParam(), [](RankContext& rank) {
+    Communicator comm = rank.communicator("algorithm=direct");
+    Window window = comm.allocate_window(room_bytes(3), "tensors").value();
+    const std::vector<Tensor> base = tensors_at(window.data(), 3);
+    const std::pair<const char*, void (*)(Tensor&)> changes[] = {
+        {"nothing", [](Tensor&) {}},
+        {"count", [](Tensor& t) { ++t.count; }},
+        {"no elements", [](Tensor& t) { t.count = 0; }},
+        {"dtype", [](Tensor& t) { t.dtype = DType::kI32; }},
+        {"larger dtype", [](Tensor& t) { t.dtype = DType::kF64; }},
+        {"op", [](Tensor& t) { t.op = ReduceOp::kMax; }},
+        {"shard", [](Tensor& t) { t.shard = moved(t.shard); }},
+        {"full", [](Tensor& t) { t.full = moved(t.full); }},
+    };
+    Caller caller(comm);
+    for (int round = 0; round < 3; ++round) {
+      for (const size_t item : {kItems / 2, size_t{0}, kItems - 1}) {
+        for (const auto& [text, change] : changes) {
+          SCOPED_TRACE(::testing::Message() << text << " of item " << item);
+          std::vector<Tensor> tensors = base;
+          change(tensors[item]);
+          for (int again = 0; again < 3; ++again) {  // new, known, known with its tables
+            ASSERT_NO_FATAL_FAILURE(caller.gather(tensors));
+            ASSERT_NO_FATAL_FAILURE(caller.scatter(tensors));
+          }
+          ASSERT_NO_FATAL_FAILURE(caller.gather(base));
+          ASSERT_NO_FATAL_FAILURE(caller.scatter(base));
+        }
+      }
+    }
+  });
+}
+
+// Windows go in another order on every rank, so that memory which is used again lies elsewhere at the peers.
+TEST_P(KnownCallsOfRanks, FindWindowsThatTakeThePlaceOfOthers) {
+  constexpr int kRounds = 60;
+  run_ranks(3, GetParam(), [](RankContext& rank) {
+    Communicator comm = rank.communicator("algorithm=direct");
+    Caller caller(comm);
+    std::vector<std::optional<Window>> windows(3);
+    size_t at_an_old_place = 0;
+    std::vector<std::byte*> places;
+    for (uint64_t round = 0; round < kRounds; ++round) {
+      const size_t dropped = random_bits(test_seed(), round, static_cast<uint64_t>(comm.rank())) % 3;
+      for (size_t i = 0; i < 3; ++i) windows[(dropped + i) % 3].reset();
+      for (size_t i = 0; i < 3; ++i) {
+        const size_t pages = random_bits(test_seed(), round, 10 + i) % 3;
+        windows[i] = comm.allocate_window(room_bytes(3) + pages * 4096, "tensors").value();
+        std::byte* const place = windows[i]->data();
+        at_an_old_place += static_cast<size_t>(std::count(places.begin(), places.end(), place));
+        places.push_back(place);
+      }
+      for (const auto& window : windows) {
+        const std::vector<Tensor> tensors = tensors_at(window->data(), 3);
+        for (int again = 0; again < 2; ++again) {
+          ASSERT_NO_FATAL_FAILURE(caller.gather(tensors));
+          ASSERT_NO_FATAL_FAILURE(caller.scatter(tensors));
+        }
+      }
+    }
+    EXPECT_GT(at_an_old_place, 0U) << "no window took the place of another: this has shown nothing";
+  });
+}
+
+// On two streams, with more calls in flight than are waited for; what is known is used while it is being made.
+TEST_P(KnownCallsOfRanks, RunOnStreams) {
+  constexpr size_t kCalls = 40;
+  run_ranks(3, GetParam(), [](RankContext& rank) {
+    Communicator comm = rank.communicator();
+    Window in = comm.allocate_window(room_bytes(3), "in").value();
+    HostStream streams[] = {HostStream::create("even").value(), HostStream::create("odd").value()};
+    // Each call takes what the one before gave, so one that comes too early or too late is seen.
+    const std::vector<Tensor> tensors = tensors_at(in.data(), 3);
+    const auto n = static_cast<size_t>(comm.size());
+    std::vector<GatherItem> gathers;
+    std::vector<ReduceItem> reductions;
+    for (const Tensor& t : tensors) {
+      std::vector<uint32_t> ones(t.count, 1);
+      std::memcpy(t.shard, ones.data(), t.count * 4);
+      gathers.push_back({t.shard, t.full, t.count, DType::kU32});
+      reductions.push_back({t.full, t.shard, t.count, DType::kU32, ReduceOp::kSum});
+    }
+    std::vector<Work> works;
+    for (size_t i = 0; i < kCalls; ++i) {
+      works.push_back(comm.all_gather_many(gathers, streams[i % 2].ref()).value());
+      works.push_back(comm.reduce_scatter_many(reductions, streams[(i + 1) % 2].ref()).value());
+    }
+    for (const Work& work : works)
+      ASSERT_TRUE(work.synchronize(std::chrono::steady_clock::now() + std::chrono::seconds(60)).ok());
+    uint32_t power = 1;  // each pair multiplies by the number of ranks, modulo 2^32
+    for (size_t i = 0; i < kCalls; ++i) power *= static_cast<uint32_t>(n);
+    for (const Tensor& t : tensors) {
+      for (size_t i = 0; i < t.count; ++i) {
+        uint32_t got = 0;
+        std::memcpy(&got, t.shard + i * 4, 4);
+        ASSERT_EQ(got, power);
+      }
+    }
+  });
+}
+
+// What is known on one rank is not what the others call.
+TEST_P(KnownCallsOfRanks, AreComparedWithThePeers) {
+  run_ranks(2, GetParam(), [](RankContext& rank) {
+    Communicator comm = rank.communicator();
+    Window window = comm.allocate_window(room_bytes(2), "tensors").value();
+    const std::vector<Tensor> tensors = tensors_at(window.data(), 2);
+    Caller caller(comm);
+    for (int again = 0; again < 3; ++again) {
+      ASSERT_NO_FATAL_FAILURE(caller.gather(tensors, "left"));
+      ASSERT_NO_FATAL_FAILURE(caller.gather(tensors, "right"));
+    }
+    std::vector<GatherItem> items;
+    for (const Tensor& t : tensors) items.push_back({t.shard, t.full, t.count, t.dtype});
+    const Result<Work> work = comm.all_gather_many(items, StreamRef::caller(), comm.rank() == 0 ? "left" : "right");
+    ASSERT_EQ(work.status().code(), Code::kFailedPrecondition) << work.status().to_string();
+    EXPECT_NE(work.status().to_string().find("left"), std::string::npos) << work.status().to_string();
+    EXPECT_NE(work.status().to_string().find("right"), std::string::npos) << work.status().to_string();
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, KnownCallsOfRanks, ::testing::Values(RankMode::kThreads, RankMode::kProcesses),
+                         [](const auto& info) { return std::string(name(info.param)); });
+
+}  // namespace
+}  // namespace shardcomm::testing
