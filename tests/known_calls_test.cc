@@ -60,7 +60,7 @@ TEST(KnownCalls, FindsWhatIsTheSameAndNothingElse) {
 
 TEST(KnownCalls, KeepNoneOfFewTensors) {
   KnownCalls calls(kRanks);
-  for (size_t items : {0, 1, 15}) {
+  for (const size_t items : {size_t{0}, size_t{1}, size_t{15}}) {
     calls.keep(made(call(items, items)));
     EXPECT_EQ(find(calls, call(items, items)), nullptr) << items;
   }
