@@ -2,6 +2,7 @@
 // code 2, and nothing is started or written.
 #include <sstream>
 
+#include "shardcomm/communicator.h"
 #include "tests/command_child.h"
 
 namespace shardcomm::testing {
@@ -205,6 +206,8 @@ TEST(Info, SaysTheSameForPeopleAndAsJson) {
   EXPECT_TRUE(shm) << info["transports"];
   EXPECT_GT(info["machine"]["memory_bytes"].get<uint64_t>(), 0u);
   EXPECT_GT(info["machine"]["usable_threads"].get<int>(), 0);
+  EXPECT_EQ(info["machine"]["host_kernels"].get<std::string>(), host_kernels());
+  EXPECT_NE(text.out.find("host kernels: " + std::string(host_kernels()) + "\n"), std::string::npos) << text.out;
   EXPECT_GT(info["options"].size(), 5u);
 }
 

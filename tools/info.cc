@@ -55,6 +55,7 @@ void print_text(const Facts& facts) {
              machine.numa_nodes, machine.numa_nodes == 1 ? "" : "s");
   for (const Cache& cache : machine.caches)
     fmt::print("  L{} cache {} x {}\n", cache.level, cache.count, bytes_text(cache.size_bytes));
+  fmt::print("  host kernels: {}\n", host_kernels());
   fmt::print("\noptions\n");
   std::istringstream lines(facts.options.describe());
   for (std::string line; std::getline(lines, line);) fmt::print("  {}\n", line);
@@ -86,7 +87,8 @@ void print_json(const Facts& facts) {
                       {"usable_threads", machine.usable_units},
                       {"numa_nodes", machine.numa_nodes},
                       {"memory_bytes", machine.memory_bytes},
-                      {"caches", caches}}},
+                      {"caches", caches},
+                      {"host_kernels", host_kernels()}}},
                     {"options", options}};
   fmt::print("{}\n", all.dump(2));
 }

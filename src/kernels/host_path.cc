@@ -3,6 +3,7 @@
 #include <atomic>
 
 #include "kernels/cpu.h"
+#include "shardcomm/communicator.h"
 
 namespace shardcomm::kernels {
 namespace {
@@ -43,3 +44,5 @@ HostPathOverride::HostPathOverride(const HostPath& path, size_t large_bytes) noe
 HostPathOverride::~HostPathOverride() { overriding_path = nullptr; }
 
 }  // namespace shardcomm::kernels
+
+std::string_view shardcomm::host_kernels() noexcept { return kernels::host_path().name; }
