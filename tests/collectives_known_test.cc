@@ -1,12 +1,27 @@
 // Calls of many tensors that come again: taken for known only where everything is as it was, and found in the right
 // memory when windows have come and gone in between.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <new>
 #include <optional>
 
 #include "tests/collectives_table.h"
+
+// Every allocation of this program and of the library is counted, by thread.
+namespace {
+thread_local size_t allocations = 0;
+}
+[[gnu::noinline]] void* operator new(size_t bytes) {
+  ++allocations;
+  if (void* const memory = std::malloc(std::max<size_t>(bytes, 1)); memory != nullptr) return memory;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace shardcomm::testing {
 namespace {
@@ -165,6 +180,94 @@ TEST_P(KnownCallsOfRanks, FindWindowsThatTakeThePlaceOfOthers) {
   });
 }
 
+// A window closes and none comes: what lies there then is ordinary memory.
+TEST(KnownCallsOfProcesses, FindOrdinaryMemoryInThePlaceOfAWindow) {
+  run_ranks(3, RankMode::kProcesses, [](RankContext& rank) {
+    Communicator comm = rank.communicator("algorithm=direct");
+    Caller caller(comm);
+    std::optional<Window> window = comm.allocate_window(room_bytes(3), "tensors").value();
+    std::byte* const place = window->data();
+    const std::vector<Tensor> tensors = tensors_at(place, 3);
+    const auto again = [&] {
+      for (int i = 0; i < 3; ++i) {
+        ASSERT_NO_FATAL_FAILURE(caller.gather(tensors));
+        ASSERT_NO_FATAL_FAILURE(caller.scatter(tensors));
+      }
+    };
+    ASSERT_NO_FATAL_FAILURE(again());
+    window.reset();
+    void* const memory =
+        mmap(place, room_bytes(3), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    ASSERT_EQ(memory, place);
+    ASSERT_NO_FATAL_FAILURE(again());
+    munmap(memory, room_bytes(3));
+  });
+}
+
+// Ordinary memory, of which nothing is kept, by every way that it may take.
+TEST(KnownCallsOfProcesses, MayLieInOrdinaryMemory) {
+  for (const char* access : {"attach", "attach_gathers", "staging"}) {
+    SCOPED_TRACE(access);
+    run_ranks(3, RankMode::kProcesses, [access](RankContext& rank) {
+      const std::string options = std::string("algorithm=direct,memory_access=") + access;
+      Result<Communicator> comm = rank.try_communicator(options);
+      if (!comm.ok()) return;  // attach is not allowed here, which ordinary_memory_test looks into
+      std::vector<std::byte> memory(room_bytes(3));
+      Caller caller(*comm);
+      const std::vector<Tensor> tensors = tensors_at(memory.data(), 3);
+      for (int again = 0; again < 4; ++again) {
+        ASSERT_NO_FATAL_FAILURE(caller.gather(tensors));
+        ASSERT_NO_FATAL_FAILURE(caller.scatter(tensors));
+      }
+    });
+  }
+}
+
+// More tensors than one announcement holds, of which nothing is kept either.
+TEST(KnownCallsOfProcesses, MayTakeSeveralAnnouncements) {
+  run_ranks(2, RankMode::kProcesses, [](RankContext& rank) {
+    constexpr size_t kMany = 9000, kSlot = 64;
+    Communicator comm = rank.communicator("algorithm=direct");
+    Window window = comm.allocate_window(kMany * 2 * kSlot, "tensors").value();
+    std::vector<Tensor> tensors;
+    for (size_t i = 0; i < kMany; ++i) {
+      std::byte* const shard = window.data() + 2 * i * kSlot;
+      tensors.push_back({shard, shard + kSlot, 1 + i % 7, DType::kF32});
+    }
+    Caller caller(comm);
+    for (int again = 0; again < 4; ++again) {
+      ASSERT_NO_FATAL_FAILURE(caller.gather(tensors));
+      ASSERT_NO_FATAL_FAILURE(caller.scatter(tensors));
+    }
+  });
+}
+
+// What shows that a call is known, and its tables are found again, is that it needs no memory any more.
+TEST(KnownCallsOfProcesses, AllocateNothing) {
+  run_ranks(2, RankMode::kProcesses, [](RankContext& rank) {
+    Communicator comm = rank.communicator("algorithm=direct");
+    Window window = comm.allocate_window(room_bytes(2), "tensors").value();
+    std::vector<GatherItem> gathers;
+    std::vector<ReduceItem> reductions;
+    for (const Tensor& t : tensors_at(window.data(), 2)) {
+      gathers.push_back({t.shard, t.full, t.count, t.dtype});
+      reductions.push_back({t.full, t.shard, t.count, t.dtype, t.op});
+    }
+    const auto both = [&] {
+      const size_t before = allocations;
+      EXPECT_TRUE(comm.all_gather_many(gathers, StreamRef::caller()).ok());
+      EXPECT_TRUE(comm.reduce_scatter_many(reductions, StreamRef::caller()).ok());
+      return allocations - before;
+    };
+    EXPECT_GT(both(), 0U) << "allocations are not counted";
+    both();
+    EXPECT_EQ(both(), 0U);
+    Window other = comm.allocate_window(4096, "other").value();
+    EXPECT_GT(both(), 0U) << "windows have changed";
+    EXPECT_EQ(both(), 0U);
+  });
+}
+
 // On two streams, with more calls in flight than are waited for; what is known is used while it is being made.
 TEST_P(KnownCallsOfRanks, RunOnStreams) {
   constexpr size_t kCalls = 40;
@@ -210,8 +313,10 @@ TEST_P(KnownCallsOfRanks, AreComparedWithThePeers) {
     const std::vector<Tensor> tensors = tensors_at(window.data(), 2);
     Caller caller(comm);
     for (int again = 0; again < 3; ++again) {
-      ASSERT_NO_FATAL_FAILURE(caller.gather(tensors, "left"));
-      ASSERT_NO_FATAL_FAILURE(caller.gather(tensors, "right"));
+      for (const char* label : {"left", "right"}) {
+        ASSERT_NO_FATAL_FAILURE(caller.gather(tensors, label));
+        ASSERT_NO_FATAL_FAILURE(caller.gather(tensors, label));
+      }
     }
     std::vector<GatherItem> items;
     for (const Tensor& t : tensors) items.push_back({t.shard, t.full, t.count, t.dtype});

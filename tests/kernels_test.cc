@@ -363,6 +363,63 @@ TEST(Kernels, CopyAtEveryAlignment) {
   EXPECT_TRUE(launch(CopyLaunch{nullptr, nullptr, 0}, StreamRef::caller()).ok());
 }
 
+// The threads of a team cut a table wherever their shares end. Each part is given a copy of just the segments that it
+// touches, so that a sanitizer sees a look beyond.
+TEST(Kernels, TablesAreCutAnywhere) {
+  constexpr size_t kTables = 400, kMostRows = 8, kMostCount = 700, kMostSources = 20, kRoom = 64;
+  const uint64_t seed = testing::test_seed();
+  for (uint64_t table = 0; table < kTables; ++table) {
+    uint64_t drawn = 0;
+    const auto below = [&](size_t limit) { return testing::random_bits(seed, table, ++drawn) % limit; };
+    const auto dtype = static_cast<DType>(below(kDTypeCount));
+    auto op = static_cast<ReduceOp>(below(kReduceOpCount));
+    if (!supports(dtype, op)) op = ReduceOp::kSum;
+    const size_t element = size_of(dtype), rows = 1 + below(kMostRows), sources = 2 + below(kMostSources - 1);
+    std::vector<std::vector<std::byte>> inputs, targets, expected;
+    std::vector<std::vector<const void*>> pointers(rows);
+    std::vector<ReduceSegment> segments;
+    size_t total = 0;
+    for (size_t i = 0; i < rows; ++i) {
+      const size_t count = below(3) == 0 ? 0 : below(kMostCount), at = below(32 / element) * element;
+      std::vector<const std::byte*> of_row;
+      for (size_t k = 0; k < sources && count != 0; ++k) {
+        const size_t offset = below(16 / element) * element;
+        auto& input = inputs.emplace_back(offset + count * element);
+        testing::fill_elements(input.data() + offset, seed + table, static_cast<Rank>(k), i * 1000, count, dtype);
+        of_row.push_back(input.data() + offset);
+        pointers[i].push_back(input.data() + offset);
+      }
+      targets.emplace_back(count * element + kRoom, std::byte{0x5a});
+      std::vector<std::byte>& right = expected.emplace_back(targets.back());
+      if (count != 0) testing::reduce_elements(right.data() + at, of_row, count, dtype, op);
+      canonicalize(right.data() + at, count, dtype);
+      segments.push_back({targets.back().data() + at, pointers[i].data(), count});  // null where there are no elements
+      total += count;
+    }
+    for (const HostPath& path : host_paths()) {
+      for (const bool large : {false, true}) {
+        if (!path.runs_here() || total == 0) continue;
+        for (auto& target : targets) std::fill(target.begin(), target.end(), std::byte{0x5a});
+        for (size_t done = 0; done < total;) {
+          const size_t part = std::min(total - done, 1 + below(500));
+          size_t first = 0, before = 0;
+          while (before + segments[first].count <= done) before += segments[first++].count;
+          size_t end = first, upto = before;
+          while (upto < done + part) upto += segments[end++].count;
+          const std::vector<ReduceSegment> touched(&segments[first], &segments[end - 1] + 1);
+          path.find_reduce(dtype, op)({touched.data(), sources, done - before, part, large});
+          done += part;
+        }
+        for (size_t i = 0; i < rows; ++i) {
+          ASSERT_EQ(targets[i], expected[i])
+              << "row " << i << " of table " << table << ", " << name(op) << " of " << name(dtype) << ", " << sources
+              << " sources, " << path.name << (large ? " large" : "") << ", seed " << seed;
+        }
+      }
+    }
+  }
+}
+
 TEST(Kernels, ThePathIsTheBestThatRunsHere) {
   const HostPath& chosen = host_path();
   std::cout << "host path: " << chosen.name << "\n";

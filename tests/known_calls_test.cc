@@ -37,6 +37,10 @@ TEST(KnownCalls, FindsWhatIsTheSameAndNothingElse) {
   const auto kept = made(given, "unit");
   calls.keep(kept);
   EXPECT_EQ(find(calls, given, "unit"), kept);
+  const auto of_other_label = made(given, "another unit");
+  calls.keep(of_other_label);
+  EXPECT_EQ(find(calls, given, "unit"), kept);
+  EXPECT_EQ(find(calls, given, "another unit"), of_other_label);
   EXPECT_EQ(find(calls, given, "other"), nullptr);
   EXPECT_EQ(find(calls, given), nullptr);
   EXPECT_EQ(calls.find(Collective::kReduceScatterMany, std::span<const GatherItem>(given), "unit"), nullptr);
@@ -61,9 +65,10 @@ TEST(KnownCalls, FindsWhatIsTheSameAndNothingElse) {
 TEST(KnownCalls, KeepNoneOfFewTensors) {
   KnownCalls calls(kRanks);
   for (const size_t items : {size_t{0}, size_t{1}, size_t{15}}) {
-    calls.keep(made(call(items, items)));
+    EXPECT_FALSE(KnownCalls::is_worth_it(items));
     EXPECT_EQ(find(calls, call(items, items)), nullptr) << items;
   }
+  EXPECT_TRUE(KnownCalls::is_worth_it(16));
   calls.keep(made(call(16, 16)));
   EXPECT_NE(find(calls, call(16, 16)), nullptr);
 }

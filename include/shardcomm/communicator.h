@@ -85,7 +85,7 @@ struct ReduceScatterVArgs {
   std::string_view label = {};
 };
 // Many tensors as one operation: one epoch, one pair of signals. Each lands in its own place; nothing is packed. A call
-// that comes again with the same tensors costs less: what was worked out for it is kept (at most 16 MiB in all).
+// that comes again with the same tensors costs less: what was worked out for it is kept, in 16 MiB at most.
 struct GatherItem {
   const void* shard;
   void* full;

@@ -15,7 +15,7 @@ namespace shardcomm {
 namespace {
 
 constexpr size_t kPage = 4096;
-constexpr size_t kTableRows = 64;  // of the tables that kernels get: their cost is spread, and they stay in the caches
+constexpr size_t kTableRows = 64;  // of tables that are not kept: their cost is spread, and they stay in the caches
 
 Status unreadable(Rank peer) {
   return Status(Code::kFailedPrecondition,
@@ -36,10 +36,6 @@ Status in_parts(HostTeam& team, size_t bytes, const Run& run) {
   for (Status& result : results) SHARDCOMM_TRY(std::move(result));
   return {};
 }
-
-}  // namespace
-
-namespace {
 
 // Where this rank begins among the items. Ranks that go through the same tensors at the same time write next to what
 // the others read, and their processors fetch ahead into each other's lines.
@@ -86,6 +82,7 @@ class DirectCopy {
     const Route own = step_.geometry.route(fabric.rank(), fabric.rank());
     const bool gathers = step_.geometry.pattern() == Pattern::kGather;
     const ItemOrder order(step_.items.size(), fabric);
+    rows_.reserve(kept_ != nullptr ? step_.items.size() : kTableRows);
     for (size_t k = 0; k < step_.items.size(); ++k) {
       const size_t i = order[k];
       const Item& item = step_.items[i];
@@ -202,6 +199,7 @@ class DirectReduce {
   // What is mapped at every rank becomes a row, of which there is room for `most` at a time; the rest is done at once.
   Status find_rows(ReduceRows& rows, size_t most) {
     rows.sources.resize(most * size());
+    rows.segments.reserve(most);
     const Route route = step_.geometry.route(fabric_.rank(), fabric_.rank());  // the same from every source
     const ItemOrder order(step_.items.size(), fabric_);
     for (size_t k = 0; k < step_.items.size(); ++k) {

@@ -80,7 +80,7 @@ void prepare(Operation& operation, int size) noexcept {
 }
 
 size_t KnownCall::bytes(int size) const noexcept {
-  return sizeof(KnownCall) + items.size() * (sizeof(Item) + placement_bytes(size));
+  return sizeof(KnownCall) + items.size() * sizeof(Item) + placement_bytes(size, items.size());
 }
 
 }  // namespace shardcomm

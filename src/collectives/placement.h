@@ -1,5 +1,6 @@
 // Where the bytes of a known call lie, as the engine found them when it ran: here, and at ranks where they lie alike. A
-// call that comes again finds its tables ready, for as long as the windows stay.
+// call that comes again finds its tables ready, for as long as the windows stay. Nothing is kept of a call whose
+// tensors lie outside of windows, or among ranks that are threads, or that takes more than one announcement.
 #pragma once
 #include <vector>
 
@@ -33,10 +34,11 @@ struct Placement {
   ReduceRows reduction;                                   // without segments: not found yet
 };
 
-// Of an item, at most: its entry and, of every source, a row of copies or an address.
-constexpr size_t placement_bytes(int size) noexcept {
-  return sizeof(SourceEntry) + sizeof(kernels::ReduceSegment) +
-         static_cast<size_t>(size) * sizeof(kernels::CopySegment);
+// What it takes at most: of an item, its entry and, of every source, a row of copies or an address.
+constexpr size_t placement_bytes(int size, size_t items) noexcept {
+  const auto sources = static_cast<size_t>(size);
+  const size_t of_item = sizeof(SourceEntry) + sizeof(kernels::ReduceSegment) + sources * sizeof(kernels::CopySegment);
+  return sizeof(Placement) + sources * sizeof(std::vector<kernels::CopySegment>) + items * of_item;
 }
 
 }  // namespace shardcomm

@@ -22,13 +22,14 @@ bool add_place(WordHash& layout, const Item& item, bool in_place, size_t whole_b
   return true;
 }
 
-// Has the tables of `placement` filled anew from now on.
+// Has the tables of `placement` filled anew from now on. Nothing is kept of items outside of windows.
 void keep(Placement& placement, uint64_t windows, const SourceTable& table, int size) {
-  placement.windows = table.layout == 0 ? 0 : windows;
+  placement = {};
+  if (table.layout == 0) return;
+  placement.windows = windows;
   placement.layout = table.layout;
   placement.entries.assign(table.entries.begin(), table.entries.end());
-  placement.copies.assign(static_cast<size_t>(size), {});
-  placement.reduction.clear();
+  placement.copies.resize(static_cast<size_t>(size));
 }
 
 }  // namespace

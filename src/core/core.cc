@@ -179,7 +179,12 @@ Result<Work> Core::submit_many(Collective collective, std::span<const Given> giv
   std::vector<Item> items;
   items.reserve(given.size());
   for (const Given& one : given) items.push_back(item_of(one));
-  auto call = std::make_shared<KnownCall>(collective, std::move(items), label.substr(0, kLabelBytes - 1));
+  label = label.substr(0, kLabelBytes - 1);
+  if (!KnownCalls::is_worth_it(items.size())) {
+    Operation once(collective, items, label);
+    return submit(once, stream);
+  }
+  auto call = std::make_shared<KnownCall>(collective, std::move(items), label);
   Result<Work> work = submit(call->operation, stream);
   if (work.ok()) known_calls_.keep(std::move(call));
   return work;

@@ -21,7 +21,7 @@ inline Item item_of(const ReduceItem& given) noexcept {
           given.op};
 }
 
-// Not thread-safe. Of calls that begin and end with the same tensors it knows the last one.
+// Not thread-safe. Of calls with one label that begin and end with the same tensors it knows the last one.
 class KnownCalls {
  public:
   explicit KnownCalls(int ranks) noexcept : ranks_(ranks) {}
@@ -30,25 +30,32 @@ class KnownCalls {
   template <class Given>
   std::shared_ptr<KnownCall> find(Collective collective, std::span<const Given> given,
                                   std::string_view label) const noexcept {
-    if (given.size() < kFewest) return nullptr;
-    const auto found = calls_.find(key(collective, item_of(given.front()), item_of(given.back()), given.size()));
+    if (!is_worth_it(given.size())) return nullptr;
+    const std::string_view kept_label = label.substr(0, kLabelBytes - 1);
+    const Ends ends{item_of(given.front()), item_of(given.back()), given.size()};
+    const auto found = calls_.find(key(collective, ends, kept_label));
     if (found == calls_.end()) return nullptr;
     const KnownCall& call = *found->second;
-    const bool same = call.operation.collective == collective && call.label == label.substr(0, kLabelBytes - 1) &&
+    const bool same = call.operation.collective == collective && call.label == kept_label &&
                       std::equal(given.begin(), given.end(), call.items.begin(), call.items.end(),
                                  [](const Given& one, const Item& item) { return item_of(one) == item; });
     return same ? found->second : nullptr;
   }
-  // `call` has been submitted.
+  // `call` has been submitted, and is worth it.
   void keep(std::shared_ptr<KnownCall> call);
+  // Fewer tensors are as quickly looked at as compared.
+  static bool is_worth_it(size_t items) noexcept { return items >= kFewest; }
 
  private:
-  // Fewer tensors are as quickly looked at as compared.
+  struct Ends {
+    Item first, last;
+    size_t items;
+  };
   static constexpr size_t kFewest = 16;
   // Of what all calls keep together; beyond, all are forgotten.
   static constexpr size_t kMostBytes = 16 << 20;
 
-  static uint64_t key(Collective collective, const Item& first, const Item& last, size_t items) noexcept;
+  static uint64_t key(Collective collective, const Ends& ends, std::string_view label) noexcept;
 
   const int ranks_;
   std::unordered_map<uint64_t, std::shared_ptr<KnownCall>> calls_;

@@ -6,6 +6,7 @@
 #include "kernels/table.h"
 
 namespace shardcomm::kernels {
+
 Status launch(const ReduceLaunch& args, StreamRef stream) {
   const ReduceSegment one{static_cast<std::byte*>(args.target), args.sources.data(), args.count};
   return launch(ReduceSegmentsLaunch{{&one, 1}, args.sources.size(), args.dtype, args.op, args.footprint_bytes},

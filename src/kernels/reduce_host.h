@@ -207,6 +207,7 @@ struct Reduction {
       const size_t count = segment->count - skipped < left ? segment->count - skipped : left;
       left -= count;
       if (left != 0) fetch_beginning(segment[1], source_count);
+      if (count == 0) continue;
       reduce_segment({.target = segment->target,
                       .sources = segment->sources,
                       .source_count = source_count,

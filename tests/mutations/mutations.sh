@@ -185,10 +185,6 @@ mutation known_by_the_inputs_alone release src/core/known_calls.h \
   'return item_of(one) == item;' \
   'return item_of(one).in == item.in;' \
   collectives_known_test known_calls_test
-mutation known_whatever_the_label release src/core/known_calls.h \
-  'call.label == label.substr(0, kLabelBytes - 1) &&' \
-  '(label.empty() || call.label != label || call.label == label) &&' \
-  collectives_known_test
 mutation tables_of_windows_gone release src/collectives/source_table.cc \
   'step.placement->windows == windows' \
   'step.placement->windows != 0' \
@@ -201,6 +197,32 @@ mutation kept_sums_of_ranks_unlike release $direct \
   'keeps = all_alike_ && step_.placement' \
   'keeps = step_.placement' \
   collectives_layout_test
+
+mutation closed_window_still_known release $memory \
+  '  windows_version_.fetch_add(1, std::memory_order_release);
+  std::erase_if' \
+  '  std::erase_if' \
+  collectives_known_test:'*InThePlaceOfAWindow*'
+mutation tables_of_one_announcement_of_several release $direct \
+  'operation.items.size() > kMaxEntries' \
+  'operation.items.size() > 1000000' \
+  collectives_known_test:'*SeveralAnnouncements*'
+mutation tables_of_ordinary_memory_kept release src/collectives/source_table.cc \
+  'if (table.layout == 0) return;' \
+  '' \
+  collectives_known_test:'*InOrdinaryMemory*'
+mutation tables_never_found_again release src/collectives/source_table.cc \
+  'step.placement->windows == windows' \
+  'step.placement->windows == windows + 1' \
+  collectives_known_test:'*AllocateNothing*'
+mutation part_of_a_segment_not_aligned release src/kernels/reduce_host.h \
+  'if (pass.streaming) pass = with_aligned' \
+  'if (pass.streaming && pass.offset == 0) pass = with_aligned' \
+  kernels_test:'*Cut*'
+mutation segment_of_nothing_looked_at release src/kernels/reduce_host.h \
+  'if (count == 0) continue;' \
+  '' \
+  kernels_test:'*Cut*'
 
 # --- whom ranks read first ---
 mutation all_begin_with_the_same_source release src/planner/reading_order.cc \
