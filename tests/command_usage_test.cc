@@ -2,7 +2,7 @@
 // code 2, and nothing is started or written.
 #include <sstream>
 
-#include "shardcomm/communicator.h"
+#include "shardcomm/types.h"
 #include "tests/command_child.h"
 
 namespace shardcomm::testing {

@@ -165,8 +165,4 @@ struct TransportReport {
 };
 SHARDCOMM_EXPORT std::vector<TransportReport> probe_transports(Device device);
 
-// What the host kernels are compiled for that suit this processor best: "avx2", or "portable" for the baseline. The
-// bits do not depend on it.
-SHARDCOMM_EXPORT std::string_view host_kernels() noexcept;
-
 }  // namespace shardcomm

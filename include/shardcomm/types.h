@@ -73,4 +73,8 @@ SHARDCOMM_EXPORT std::string_view name(ReduceOp op) noexcept;                   
 SHARDCOMM_EXPORT std::optional<DType> parse_dtype(std::string_view text) noexcept;  // inverse of name()
 SHARDCOMM_EXPORT std::optional<ReduceOp> parse_reduce_op(std::string_view text) noexcept;
 
+// What the host kernels are compiled for that suit this processor best: "avx2", or "portable" for the baseline. The
+// bits do not depend on it.
+SHARDCOMM_EXPORT std::string_view host_kernels() noexcept;
+
 }  // namespace shardcomm

@@ -50,8 +50,9 @@ struct Operation {
 // each may bring other memory.
 void prepare(Operation& operation, int size) noexcept;
 
-// A call of many tensors, kept for when it comes again, as a model's do in every step.
 struct Placement;
+
+// A call of many tensors, kept for when it comes again, as a model's do in every step.
 struct KnownCall {
   KnownCall(Collective collective, std::vector<Item> tensors, std::string_view name)
       : items(std::move(tensors)), label(name), operation(collective, items, label) {}

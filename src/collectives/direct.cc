@@ -37,6 +37,11 @@ Status in_parts(HostTeam& team, size_t bytes, const Run& run) {
   return {};
 }
 
+// The tables of what is alike; null: none are kept of this step.
+Placement* kept(const Step& step) noexcept {
+  return step.placement != nullptr && step.placement->windows != 0 ? step.placement : nullptr;
+}
+
 // Where this rank begins among the items. Ranks that go through the same tensors at the same time write next to what
 // the others read, and their processors fetch ahead into each other's lines.
 class ItemOrder {
@@ -143,9 +148,9 @@ Status copy_from(Execution& execution, const Step& step, Rank source, uint64_t o
   const bool own = source == execution.fabric.rank();
   const SourceTable offered = own ? SourceTable() : read_table(execution.fabric, step, source);
   const bool alike = own || offered.is_like(own_layout);
-  const bool keeps = alike && step.placement != nullptr && step.placement->windows != 0;
-  auto* const kept = keeps ? &step.placement->copies[static_cast<size_t>(source)] : nullptr;
-  return DirectCopy(execution, step, source, offered, alike, kept).run();
+  Placement* const placement = alike ? kept(step) : nullptr;
+  auto* const rows = placement != nullptr ? &placement->copies[static_cast<size_t>(source)] : nullptr;
+  return DirectCopy(execution, step, source, offered, alike, rows).run();
 }
 
 namespace {
@@ -179,15 +184,14 @@ class DirectReduce {
   }
 
   Status run() {
-    const bool keeps = all_alike_ && step_.placement != nullptr && step_.placement->windows != 0;
-    if (!keeps) {
+    Placement* const placement = all_alike_ ? kept(step_) : nullptr;
+    if (placement == nullptr) {
       memory_.rows.clear();
       SHARDCOMM_TRY(find_rows(memory_.rows, std::min(kTableRows, step_.items.size())));
       return reduce(memory_.rows);
     }
-    ReduceRows& kept = step_.placement->reduction;
-    if (kept.segments.empty()) SHARDCOMM_TRY(find_rows(kept, step_.items.size()));
-    return reduce(kept);
+    if (placement->reduction.segments.empty()) SHARDCOMM_TRY(find_rows(placement->reduction, step_.items.size()));
+    return reduce(placement->reduction);
   }
 
  private:

@@ -180,12 +180,12 @@ Result<Work> Communicator::reduce_scatter_v(const ReduceScatterVArgs& args, Stre
 
 Result<Work> Communicator::all_gather_many(std::span<const GatherItem> items, StreamRef stream,
                                            std::string_view label) {
-  return impl_->core->submit(Collective::kAllGatherMany, items, stream, label);
+  return impl_->core->submit_many(Collective::kAllGatherMany, items, stream, label);
 }
 
 Result<Work> Communicator::reduce_scatter_many(std::span<const ReduceItem> items, StreamRef stream,
                                                std::string_view label) {
-  return impl_->core->submit(Collective::kReduceScatterMany, items, stream, label);
+  return impl_->core->submit_many(Collective::kReduceScatterMany, items, stream, label);
 }
 
 Result<Work> Communicator::all_gather(Bucket& bucket, StreamRef stream) {

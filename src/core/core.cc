@@ -170,6 +170,7 @@ Result<Work> Core::submit(Operation& operation, StreamRef stream) {
 template <class Given>
 Result<Work> Core::submit_many(Collective collective, std::span<const Given> given, StreamRef stream,
                                std::string_view label) {
+  label = label.substr(0, kLabelBytes - 1);
   if (auto known = known_calls_.find(collective, given, label); known != nullptr) {
     Operation again = known->operation;
     again.known = std::move(known);
@@ -179,7 +180,6 @@ Result<Work> Core::submit_many(Collective collective, std::span<const Given> giv
   std::vector<Item> items;
   items.reserve(given.size());
   for (const Given& one : given) items.push_back(item_of(one));
-  label = label.substr(0, kLabelBytes - 1);
   if (!KnownCalls::is_worth_it(items.size())) {
     Operation once(collective, items, label);
     return submit(once, stream);
@@ -190,15 +190,8 @@ Result<Work> Core::submit_many(Collective collective, std::span<const Given> giv
   return work;
 }
 
-Result<Work> Core::submit(Collective collective, std::span<const GatherItem> items, StreamRef stream,
-                          std::string_view label) {
-  return submit_many(collective, items, stream, label);
-}
-
-Result<Work> Core::submit(Collective collective, std::span<const ReduceItem> items, StreamRef stream,
-                          std::string_view label) {
-  return submit_many(collective, items, stream, label);
-}
+template Result<Work> Core::submit_many(Collective, std::span<const GatherItem>, StreamRef, std::string_view);
+template Result<Work> Core::submit_many(Collective, std::span<const ReduceItem>, StreamRef, std::string_view);
 
 Result<std::vector<std::string>> Core::exchange(std::string_view blob, std::string_view label) {
   if (blob.size() > sizeof(Message::payload))

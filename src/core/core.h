@@ -53,10 +53,9 @@ class Core : public std::enable_shared_from_this<Core> {
   // Gives a checked operation its epoch and signature, and runs or enqueues it. Nothing of it need outlive the call.
   Result<Work> submit(Operation& operation, StreamRef stream);
   // The same of a call of many tensors that has yet to be checked, unless it is known.
-  Result<Work> submit(Collective collective, std::span<const GatherItem> items, StreamRef stream,
-                      std::string_view label);
-  Result<Work> submit(Collective collective, std::span<const ReduceItem> items, StreamRef stream,
-                      std::string_view label);
+  template <class Given>  // GatherItem or ReduceItem
+  Result<Work> submit_many(Collective collective, std::span<const Given> given, StreamRef stream,
+                           std::string_view label);
   // Everybody gets everybody's blob, in rank order: how windows and splits are agreed on. Runs on the calling thread.
   Result<std::vector<std::string>> exchange(std::string_view blob, std::string_view label);
 
@@ -78,9 +77,6 @@ class Core : public std::enable_shared_from_this<Core> {
  private:
   friend struct AsyncOperation;
   Status here() const;  // kFailedPrecondition in a forked child
-  template <class Given>
-  Result<Work> submit_many(Collective collective, std::span<const Given> given, StreamRef stream,
-                           std::string_view label);
   // now: on the recorder's clock.
   Status run(Operation& operation, uint64_t now);
   template <class Name, class Body>

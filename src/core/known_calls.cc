@@ -1,5 +1,8 @@
 #include "core/known_calls.h"
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 namespace shardcomm {
 
 void KnownCalls::keep(std::shared_ptr<KnownCall> call) {
@@ -17,14 +20,9 @@ void KnownCalls::keep(std::shared_ptr<KnownCall> call) {
 }
 
 uint64_t KnownCalls::key(Collective collective, const Ends& ends, std::string_view label) noexcept {
-  uint64_t key = static_cast<uint64_t>(collective);
-  for (const uint64_t word : {reinterpret_cast<uint64_t>(ends.first.in), reinterpret_cast<uint64_t>(ends.first.out),
-                              reinterpret_cast<uint64_t>(ends.last.out), uint64_t{ends.items},
-                              uint64_t{std::hash<std::string_view>()(label)}}) {
-    key = (key ^ word) * 0x9e3779b97f4a7c15;
-    key ^= key >> 32;
-  }
-  return key;
+  const uint64_t words[] = {static_cast<uint64_t>(collective), ends.items, reinterpret_cast<uint64_t>(ends.first.in),
+                            reinterpret_cast<uint64_t>(ends.first.out), reinterpret_cast<uint64_t>(ends.last.out)};
+  return XXH3_64bits_withSeed(words, sizeof words, XXH3_64bits(label.data(), label.size()));
 }
 
 }  // namespace shardcomm

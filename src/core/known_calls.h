@@ -31,12 +31,11 @@ class KnownCalls {
   std::shared_ptr<KnownCall> find(Collective collective, std::span<const Given> given,
                                   std::string_view label) const noexcept {
     if (!is_worth_it(given.size())) return nullptr;
-    const std::string_view kept_label = label.substr(0, kLabelBytes - 1);
     const Ends ends{item_of(given.front()), item_of(given.back()), given.size()};
-    const auto found = calls_.find(key(collective, ends, kept_label));
+    const auto found = calls_.find(key(collective, ends, label));
     if (found == calls_.end()) return nullptr;
     const KnownCall& call = *found->second;
-    const bool same = call.operation.collective == collective && call.label == kept_label &&
+    const bool same = call.operation.collective == collective && call.label == label &&
                       std::equal(given.begin(), given.end(), call.items.begin(), call.items.end(),
                                  [](const Given& one, const Item& item) { return item_of(one) == item; });
     return same ? found->second : nullptr;

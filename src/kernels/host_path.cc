@@ -3,7 +3,6 @@
 #include <atomic>
 
 #include "kernels/cpu.h"
-#include "shardcomm/communicator.h"
 
 namespace shardcomm::kernels {
 namespace {

@@ -79,6 +79,7 @@ struct Reduction {
   static constexpr size_t kAheadBytes = 1024;
   static constexpr size_t kBeginningBytes = 256;
 
+  // By value: one that has an address might, for all a compiler knows, be changed by what is stored in `target`.
   struct Pass {
     std::byte* target;
     const void* const* sources;

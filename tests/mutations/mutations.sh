@@ -190,12 +190,12 @@ mutation tables_of_windows_gone release src/collectives/source_table.cc \
   'step.placement->windows != 0' \
   collectives_known_test:'*Windows*/processes'
 mutation kept_copies_of_ranks_unlike release $direct \
-  'keeps = alike && step.placement' \
-  'keeps = step.placement' \
+  'placement = alike ? kept(step) : nullptr' \
+  'placement = kept(step)' \
   collectives_layout_test
 mutation kept_sums_of_ranks_unlike release $direct \
-  'keeps = all_alike_ && step_.placement' \
-  'keeps = step_.placement' \
+  'placement = all_alike_ ? kept(step_) : nullptr' \
+  'placement = kept(step_)' \
   collectives_layout_test
 
 mutation closed_window_still_known release $memory \
