@@ -8,11 +8,11 @@
 
 #include "tests/command_xml.h"
 #include "tests/reference.h"
-#include "tools/bench_limits.h"
-#include "tools/bench_plot.h"
-#include "tools/bench_sampling.h"
-#include "tools/bench_statistics.h"
-#include "tools/bench_streams.h"
+#include "tools/bench/limits.h"
+#include "tools/bench/plot.h"
+#include "tools/bench/sampling.h"
+#include "tools/bench/statistics.h"
+#include "tools/bench/streams.h"
 
 namespace shardcomm::testing {
 namespace {
@@ -63,7 +63,7 @@ struct Least {
   size_t copied, summed;  // bytes of one rank
 };
 
-// As bench_limits.h has it: S = 4096 bytes on 4 ranks.
+// As bench/limits.h has it: S = 4096 bytes on 4 ranks.
 Least least_of(Collective collective, bool in_place, Rank rank) {
   switch (collective) {
     case Collective::kAllGather:

@@ -4,8 +4,8 @@
 
 #include "shardcomm/types.h"
 #include "tests/reference.h"
-#include "tools/bench_layout.h"
-#include "tools/bench_values.h"
+#include "tools/bench/layout.h"
+#include "tools/bench/values.h"
 
 namespace shardcomm::testing {
 namespace {

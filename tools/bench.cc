@@ -6,12 +6,12 @@
 #include <mutex>
 #include <thread>
 
-#include "tools/bench_bind.h"
-#include "tools/bench_plot.h"
-#include "tools/bench_rank.h"
-#include "tools/bench_report.h"
-#include "tools/bench_request.h"
-#include "tools/bench_tune.h"
+#include "tools/bench/bind.h"
+#include "tools/bench/plot.h"
+#include "tools/bench/rank.h"
+#include "tools/bench/report.h"
+#include "tools/bench/request.h"
+#include "tools/bench/tune.h"
 #include "tools/command.h"
 #include "tools/launcher.h"
 #include "tools/trainer/output.h"

@@ -1,8 +1,8 @@
 // The table of `shardcomm bench` under MPI: verifies and times one collective over a range of sizes, and writes the
-// same JSON keys. Timing and statistics are the very code of `shardcomm bench` (tools/bench_sampling.h). Buffers begin
+// same JSON keys. Timing and statistics are the very code of `shardcomm bench` (tools/bench/sampling.h). Buffers begin
 // on a page and ask for huge pages, as windows do.
 //
-//   mpicxx -std=c++20 -O2 -I../.. mpi_bench.cc ../../tools/bench_statistics.cc -o mpi_bench
+//   mpicxx -std=c++20 -O2 -I../.. mpi_bench.cc ../../tools/bench/statistics.cc -o mpi_bench
 //   mpirun -n 2 ./mpi_bench all_gather -b 8 -e 256M -f 2 --json F
 #include <mpi.h>
 #include <sys/mman.h>
@@ -17,8 +17,8 @@
 #include <string_view>
 #include <vector>
 
-#include "tools/bench_sampling.h"
-#include "tools/bench_statistics.h"
+#include "tools/bench/sampling.h"
+#include "tools/bench/statistics.h"
 
 namespace {
 
@@ -186,7 +186,7 @@ class Bench {
     return all;
   }
 
-  // See tools/bench_sampling.h.
+  // See tools/bench/sampling.h.
   void time(Row& row) {
     for (int i = 0; i < spec_.warmup; ++i) call();
     MPI_Barrier(MPI_COMM_WORLD);

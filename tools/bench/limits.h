@@ -20,9 +20,9 @@
 #include <string>
 #include <vector>
 
-#include "tools/bench_layout.h"
-#include "tools/bench_memory.h"
-#include "tools/bench_streams.h"
+#include "tools/bench/layout.h"
+#include "tools/bench/memory.h"
+#include "tools/bench/streams.h"
 
 namespace shardcomm::tools {
 

@@ -1,7 +1,7 @@
 // For processors without a file of their own: what the compiler makes of plain loops.
 #include <cstring>
 
-#include "tools/bench_streams.h"
+#include "tools/bench/streams.h"
 
 namespace shardcomm::tools {
 

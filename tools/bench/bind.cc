@@ -1,4 +1,4 @@
-#include "tools/bench_bind.h"
+#include "tools/bench/bind.h"
 
 #include <fmt/format.h>
 #include <hwloc.h>

@@ -1,4 +1,4 @@
-#include "tools/bench_layout.h"
+#include "tools/bench/layout.h"
 
 #include <algorithm>
 #include <array>

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "tools/bench_streams.h"
+#include "tools/bench/streams.h"
 
 namespace shardcomm::tools {
 namespace {

@@ -1,4 +1,4 @@
-#include "tools/bench_report.h"
+#include "tools/bench/report.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "tools/bench_timing.h"
+#include "tools/bench/timing.h"
 #include "tools/bytes.h"
 
 namespace shardcomm::tools {

@@ -1,4 +1,4 @@
-#include "tools/bench_timing.h"
+#include "tools/bench/timing.h"
 
 namespace shardcomm::tools {
 

@@ -2,7 +2,7 @@
 #pragma once
 #include <string>
 
-#include "tools/bench_rank.h"
+#include "tools/bench/rank.h"
 
 namespace shardcomm::tools {
 

@@ -1,4 +1,4 @@
-#include "tools/bench_values.h"
+#include "tools/bench/values.h"
 
 #include <bit>
 #include <cstring>

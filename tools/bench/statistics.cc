@@ -1,4 +1,4 @@
-#include "tools/bench_statistics.h"
+#include "tools/bench/statistics.h"
 
 #include <algorithm>
 #include <numeric>

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "shardcomm/communicator.h"
-#include "tools/bench_bind.h"
+#include "tools/bench/bind.h"
 
 namespace shardcomm::tools {
 

@@ -1,4 +1,4 @@
-#include "tools/bench_tune.h"
+#include "tools/bench/tune.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -8,10 +8,10 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "tools/bench_limits.h"
-#include "tools/bench_machine.h"
-#include "tools/bench_rank.h"
-#include "tools/bench_timing.h"
+#include "tools/bench/limits.h"
+#include "tools/bench/machine.h"
+#include "tools/bench/rank.h"
+#include "tools/bench/timing.h"
 #include "tools/bytes.h"
 
 namespace shardcomm::tools {

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "tools/bench_layout.h"
+#include "tools/bench/layout.h"
 
 namespace shardcomm::tools {
 

@@ -1,4 +1,4 @@
-// One rank of a bench: verifies each size, then times it (bench_sampling.h) in turn with the machine (bench_limits.h).
+// One rank of a bench: verifies each size, then times it (sampling.h) in turn with the machine (bench_limits.h).
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -7,10 +7,10 @@
 #include <string_view>
 #include <vector>
 
-#include "tools/bench_bind.h"
-#include "tools/bench_layout.h"
-#include "tools/bench_limits.h"
-#include "tools/bench_statistics.h"
+#include "tools/bench/bind.h"
+#include "tools/bench/layout.h"
+#include "tools/bench/limits.h"
+#include "tools/bench/statistics.h"
 
 namespace shardcomm::tools {
 

@@ -1,4 +1,4 @@
-#include "tools/bench_request.h"
+#include "tools/bench/request.h"
 
 #include <fmt/format.h>
 

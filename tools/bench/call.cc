@@ -1,4 +1,4 @@
-#include "tools/bench_call.h"
+#include "tools/bench/call.h"
 
 namespace shardcomm::tools {
 

@@ -1,4 +1,4 @@
-#include "tools/bench_limits.h"
+#include "tools/bench/limits.h"
 
 #include <sched.h>
 
@@ -11,7 +11,7 @@
 #include <ctime>
 #include <utility>
 
-#include "tools/bench_timing.h"
+#include "tools/bench/timing.h"
 
 namespace shardcomm::tools {
 namespace {

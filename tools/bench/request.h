@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/bench_layout.h"
+#include "tools/bench/layout.h"
 #include "tools/flags.h"
 
 namespace shardcomm::tools {

@@ -7,7 +7,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "tools/bench_plot.h"
+#include "tools/bench/plot.h"
 
 namespace shardcomm::tools {
 namespace {

@@ -1,12 +1,12 @@
-#include "tools/bench_rank.h"
+#include "tools/bench/rank.h"
 
 #include <algorithm>
 #include <random>
 #include <utility>
 
-#include "tools/bench_call.h"
-#include "tools/bench_memory.h"
-#include "tools/bench_timing.h"
+#include "tools/bench/call.h"
+#include "tools/bench/memory.h"
+#include "tools/bench/timing.h"
 
 namespace shardcomm::tools {
 namespace {

@@ -1,4 +1,4 @@
-#include "tools/bench_machine.h"
+#include "tools/bench/machine.h"
 
 #include <fmt/format.h>
 #include <linux/futex.h>
@@ -12,8 +12,8 @@
 #include <cstring>
 #include <vector>
 
-#include "tools/bench_memory.h"
-#include "tools/bench_timing.h"
+#include "tools/bench/memory.h"
+#include "tools/bench/timing.h"
 
 namespace shardcomm::tools {
 namespace {

@@ -4,7 +4,7 @@
 // many as take 20 us, so that reading the clock (some 30 ns) does not count. Calls follow each other without a barrier
 // between them, as in a training step; a collective waits for its peers itself. The samples of a size come in blocks;
 // a block begins with a barrier and a call, neither of which is timed. Between the blocks the machine's limits are
-// measured (bench_limits.h), so that both see the same weather. Each sample counts as long as on its slowest rank.
+// measured (limits.h), so that both see the same weather. Each sample counts as long as on its slowest rank.
 #pragma once
 #include <algorithm>
 #include <chrono>

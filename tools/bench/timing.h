@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "shardcomm/communicator.h"
-#include "tools/bench_sampling.h"
-#include "tools/bench_statistics.h"
+#include "tools/bench/sampling.h"
+#include "tools/bench/statistics.h"
 
 namespace shardcomm::tools {
 

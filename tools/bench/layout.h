@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "shardcomm/communicator.h"
-#include "tools/bench_values.h"
+#include "tools/bench/values.h"
 
 namespace shardcomm::tools {
 
@@ -35,7 +35,7 @@ struct BenchSpec {
   size_t offset_bytes = 0;  // from the page at which buffers begin
   size_t items = 16;        // most tensors of a _many form
   double skew = 0;          // largest over smallest of ragged shards and of tensors; 0: sizes 1 : 2 : 3 : …
-  int iterations = 0;       // timed samples of each size; 0: as bench_timing.h says
+  int iterations = 0;       // timed samples of each size; 0: as timing.h says
   int warmup = 5;
   uint64_t seed = 0;            // 0: rank 0 draws one
   std::string transports = {};  // empty: as the environment says

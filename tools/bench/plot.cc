@@ -1,4 +1,4 @@
-#include "tools/bench_plot.h"
+#include "tools/bench/plot.h"
 
 #include <fmt/format.h>
 
