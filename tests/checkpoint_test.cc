@@ -14,7 +14,7 @@
 #include "shardcomm/checkpoint.h"
 #include "tests/rank_group.h"
 #include "tests/zero_model.h"
-#include "zero/file_io.h"
+#include "zero/checkpoint/file_io.h"
 
 namespace shardcomm::testing {
 namespace {

@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "zero/manifest.h"
-#include "zero/safetensors.h"
+#include "zero/checkpoint/manifest.h"
+#include "zero/checkpoint/safetensors.h"
 
 namespace shardcomm::zero {
 namespace {

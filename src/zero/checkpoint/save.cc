@@ -8,10 +8,10 @@
 #include "shardcomm/checkpoint.h"
 #include "zero/adam.h"
 #include "zero/agree.h"
-#include "zero/checkpoint_directory.h"
-#include "zero/file_io.h"
-#include "zero/manifest.h"
-#include "zero/safetensors.h"
+#include "zero/checkpoint/directory.h"
+#include "zero/checkpoint/file_io.h"
+#include "zero/checkpoint/manifest.h"
+#include "zero/checkpoint/safetensors.h"
 #include "zero/unit.h"
 
 namespace shardcomm {

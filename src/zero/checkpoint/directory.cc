@@ -1,4 +1,4 @@
-#include "zero/checkpoint_directory.h"
+#include "zero/checkpoint/directory.h"
 
 #include <fmt/format.h>
 
@@ -7,8 +7,8 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "shardcomm/checkpoint.h"
-#include "zero/file_io.h"
-#include "zero/manifest.h"
+#include "zero/checkpoint/file_io.h"
+#include "zero/checkpoint/manifest.h"
 
 namespace shardcomm::zero {
 namespace {

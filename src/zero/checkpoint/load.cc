@@ -3,8 +3,8 @@
 
 #include "shardcomm/checkpoint.h"
 #include "zero/agree.h"
-#include "zero/checkpoint_reader.h"
-#include "zero/safetensors.h"
+#include "zero/checkpoint/reader.h"
+#include "zero/checkpoint/safetensors.h"
 #include "zero/unit.h"
 
 namespace shardcomm {

@@ -1,4 +1,4 @@
-#include "zero/manifest.h"
+#include "zero/checkpoint/manifest.h"
 
 #include <fmt/format.h>
 #include <xxhash.h>
@@ -7,8 +7,8 @@
 #include <limits>
 #include <optional>
 
-#include "zero/json_text.h"
-#include "zero/safetensors.h"
+#include "zero/checkpoint/json_text.h"
+#include "zero/checkpoint/safetensors.h"
 
 namespace shardcomm::zero {
 namespace {

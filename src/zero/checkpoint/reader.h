@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "zero/file_io.h"
-#include "zero/manifest.h"
+#include "zero/checkpoint/file_io.h"
+#include "zero/checkpoint/manifest.h"
 
 namespace shardcomm::zero {
 

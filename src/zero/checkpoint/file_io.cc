@@ -1,4 +1,4 @@
-#include "zero/file_io.h"
+#include "zero/checkpoint/file_io.h"
 
 #include <dirent.h>
 #include <fcntl.h>

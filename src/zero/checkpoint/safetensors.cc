@@ -1,10 +1,10 @@
-#include "zero/safetensors.h"
+#include "zero/checkpoint/safetensors.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "zero/json_text.h"
+#include "zero/checkpoint/json_text.h"
 
 namespace shardcomm::zero {
 namespace {

@@ -1,4 +1,4 @@
-#include "zero/checkpoint_reader.h"
+#include "zero/checkpoint/reader.h"
 
 #include <fmt/format.h>
 #include <xxhash.h>
@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "zero/safetensors.h"
+#include "zero/checkpoint/safetensors.h"
 
 namespace shardcomm::zero {
 namespace {
