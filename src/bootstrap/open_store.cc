@@ -3,10 +3,10 @@
 
 #include <optional>
 
-#include "bootstrap/file_store.h"
+#include "bootstrap/file/store.h"
 #include "bootstrap/launch.h"
-#include "bootstrap/local_store.h"
-#include "bootstrap/tcp_store.h"
+#include "bootstrap/local/store.h"
+#include "bootstrap/tcp/store.h"
 
 namespace shardcomm {
 namespace {

@@ -1,4 +1,4 @@
-#include "bootstrap/channel.h"
+#include "bootstrap/tcp/channel.h"
 
 #include <poll.h>
 #include <sys/socket.h>

@@ -1,4 +1,4 @@
-#include "bootstrap/files.h"
+#include "bootstrap/file/files.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// The loop, and how connections come and go. What they may ask is in tcp_requests.cc.
-#include "bootstrap/tcp_meeting.h"
+// The loop, and how connections come and go. What they may ask is in requests.cc.
+#include "bootstrap/tcp/meeting.h"
 
 #include <fmt/format.h>
 #include <sys/epoll.h>

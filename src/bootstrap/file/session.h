@@ -11,7 +11,7 @@
 #include <string>
 
 #include "bootstrap/auth.h"
-#include "bootstrap/files.h"
+#include "bootstrap/file/files.h"
 #include "bootstrap/roster.h"
 
 namespace shardcomm::bootstrap {

@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "bootstrap/auth.h"
-#include "bootstrap/channel.h"
+#include "bootstrap/tcp/channel.h"
 
 namespace shardcomm::bootstrap {
 

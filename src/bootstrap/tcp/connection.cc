@@ -1,4 +1,4 @@
-#include "bootstrap/connection.h"
+#include "bootstrap/tcp/connection.h"
 
 #include <sys/socket.h>
 

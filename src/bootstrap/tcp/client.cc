@@ -1,4 +1,4 @@
-#include "bootstrap/tcp_client.h"
+#include "bootstrap/tcp/client.h"
 
 #include <fmt/format.h>
 #include <unistd.h>

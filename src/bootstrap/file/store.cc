@@ -1,4 +1,4 @@
-#include "bootstrap/file_store.h"
+#include "bootstrap/file/store.h"
 
 #include <algorithm>
 #include <cerrno>

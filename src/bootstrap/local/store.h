@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "bootstrap/checked_store.h"
-#include "bootstrap/local_board.h"
+#include "bootstrap/local/board.h"
 
 namespace shardcomm::bootstrap {
 

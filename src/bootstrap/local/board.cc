@@ -1,4 +1,4 @@
-#include "bootstrap/local_board.h"
+#include "bootstrap/local/board.h"
 
 #include <fmt/format.h>
 

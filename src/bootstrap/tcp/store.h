@@ -7,9 +7,9 @@
 #include <thread>
 
 #include "bootstrap/checked_store.h"
-#include "bootstrap/local_board.h"
-#include "bootstrap/tcp_client.h"
-#include "bootstrap/tcp_meeting.h"
+#include "bootstrap/local/board.h"
+#include "bootstrap/tcp/client.h"
+#include "bootstrap/tcp/meeting.h"
 
 namespace shardcomm::bootstrap {
 

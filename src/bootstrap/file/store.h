@@ -4,7 +4,7 @@
 #include <string>
 
 #include "bootstrap/checked_store.h"
-#include "bootstrap/file_session.h"
+#include "bootstrap/file/session.h"
 
 namespace shardcomm::bootstrap {
 

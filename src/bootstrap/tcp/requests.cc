@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "base/log.h"
-#include "bootstrap/tcp_meeting.h"
+#include "bootstrap/tcp/meeting.h"
 
 namespace shardcomm::bootstrap {
 namespace {

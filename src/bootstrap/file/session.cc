@@ -1,4 +1,4 @@
-#include "bootstrap/file_session.h"
+#include "bootstrap/file/session.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "bootstrap/tcp_store.h"
+#include "bootstrap/tcp/store.h"
 
 #include <fmt/format.h>
 #include <pthread.h>

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "bootstrap/auth.h"
-#include "bootstrap/connection.h"
 #include "bootstrap/roster.h"
+#include "bootstrap/tcp/connection.h"
 
 namespace shardcomm::bootstrap {
 
