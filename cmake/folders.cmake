@@ -37,14 +37,17 @@ function(shardcomm_folder name)
   set_property(GLOBAL APPEND PROPERTY SHARDCOMM_USES ${arg_USES})
 endfunction()
 
-# A GoogleTest program. FOLDERS links the objects of those folders (to test what is not exported);
-# without FOLDERS the test links the shared library, as a user would. LABELS: `slow` keeps a test out of the default run;
-# `asan`, `tsan` and `emulated` take it into the target shardcomm_tests_<label>, of which the default run also builds and
-# runs tsan's.
+# A GoogleTest program. SOURCES default to NAME.cc, without the directory's name in front: in collectives/,
+# collectives_matrix_test is made of matrix_test.cc. FOLDERS links the objects of those folders (to test what is not
+# exported); without FOLDERS the test links the shared library, as a user would. LABELS: `slow` keeps a test out of the
+# default run; `asan`, `tsan` and `emulated` take it into the target shardcomm_tests_<label>, of which the default run also
+# builds and runs tsan's.
 function(shardcomm_test name)
   cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;FOLDERS;USES;LABELS" ${ARGN})
   if(NOT arg_SOURCES)
-    set(arg_SOURCES ${name}.cc)
+    get_filename_component(subject ${CMAKE_CURRENT_SOURCE_DIR} NAME)
+    string(REGEX REPLACE "^${subject}_(.+_test)$" "\\1" arg_SOURCES ${name})
+    string(APPEND arg_SOURCES .cc)
   endif()
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)

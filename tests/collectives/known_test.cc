@@ -1,0 +1,329 @@
+// Calls of many tensors that come again: taken for known only where everything is as it was, and found in the right
+// memory when windows have come and gone in between.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <optional>
+
+#include "tests/support/collectives_table.h"
+
+// Every allocation of this program and of the library is counted, by thread.
+namespace {
+thread_local size_t allocations = 0;
+}
+[[gnu::noinline]] void* operator new(size_t bytes) {
+  ++allocations;
+  if (void* const memory = std::malloc(std::max<size_t>(bytes, 1)); memory != nullptr) return memory;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+
+namespace shardcomm::testing {
+namespace {
+
+constexpr size_t kItems = 24, kMost = 96;  // tensors, and the elements of the largest shard
+constexpr size_t kElementBytes = 8;        // of the largest dtype
+
+struct Tensor {
+  std::byte *shard, *full;
+  size_t count;
+  DType dtype;
+  ReduceOp op = ReduceOp::kSum;
+};
+
+// Fills the inputs anew, makes the call, and compares every byte of the outputs.
+class Caller {
+ public:
+  explicit Caller(Communicator& comm) : comm_(comm) {}
+
+  void gather(std::span<const Tensor> tensors, std::string_view label = {}) {
+    ++calls_;
+    std::vector<GatherItem> items;
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const Tensor& t = tensors[i];
+      std::memset(t.full, 0x5a, n() * t.count * size_of(t.dtype));
+      fill_elements(t.shard, seed(i), comm_.rank(), 0, t.count, t.dtype);
+      items.push_back({t.shard, t.full, t.count, t.dtype});
+    }
+    const Result<Work> work = comm_.all_gather_many(items, StreamRef::caller(), label);
+    ASSERT_TRUE(work.ok()) << work.status().to_string();
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const Tensor& t = tensors[i];
+      const size_t bytes = t.count * size_of(t.dtype);
+      std::vector<std::byte> expected(bytes);
+      for (Rank r = 0; r < comm_.size(); ++r) {
+        fill_elements(expected.data(), seed(i), r, 0, t.count, t.dtype);
+        ASSERT_TRUE(std::equal(expected.begin(), expected.end(), t.full + static_cast<size_t>(r) * bytes))
+            << "call " << calls_ << ", item " << i << ", of rank " << r;
+      }
+    }
+  }
+
+  void scatter(std::span<const Tensor> tensors) {
+    ++calls_;
+    const auto me = static_cast<size_t>(comm_.rank());
+    std::vector<ReduceItem> items;
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const Tensor& t = tensors[i];
+      fill_elements(t.full, seed(i), comm_.rank(), 0, n() * t.count, t.dtype);
+      items.push_back({t.full, t.shard, t.count, t.dtype, t.op});
+    }
+    const Result<Work> work = comm_.reduce_scatter_many(items, StreamRef::caller());
+    ASSERT_TRUE(work.ok()) << work.status().to_string();
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const Tensor& t = tensors[i];
+      const size_t bytes = t.count * size_of(t.dtype);
+      std::vector<std::byte> inputs(n() * bytes), expected(bytes);
+      std::vector<const std::byte*> sources;
+      for (size_t r = 0; r < n(); ++r) {
+        fill_elements(inputs.data() + r * bytes, seed(i), static_cast<Rank>(r), me * t.count, t.count, t.dtype);
+        sources.push_back(inputs.data() + r * bytes);
+      }
+      reduce_elements(expected.data(), sources, t.count, t.dtype, t.op);
+      ASSERT_EQ(first_difference(t.shard, expected.data(), t.count, t.dtype), std::nullopt)
+          << "call " << calls_ << ", item " << i;
+    }
+  }
+
+ private:
+  size_t n() const { return static_cast<size_t>(comm_.size()); }
+  uint64_t seed(size_t item) const { return random_bits(test_seed(), calls_, item); }
+  Communicator& comm_;
+  uint64_t calls_ = 0;
+};
+
+// Tensors of which each has room for one more, and for the largest dtype.
+size_t room_bytes(int ranks) { return kItems * (static_cast<size_t>(ranks) + 1) * (kMost + 8) * kElementBytes; }
+
+std::vector<Tensor> tensors_at(std::byte* base, int ranks) {
+  std::vector<Tensor> tensors;
+  const size_t slot = (static_cast<size_t>(ranks) + 1) * (kMost + 8) * kElementBytes;
+  for (size_t i = 0; i < kItems; ++i) {
+    std::byte* const shard = base + i * slot;
+    tensors.push_back({shard, shard + (kMost + 8) * kElementBytes, 1 + i * 37 % kMost, DType::kF32});
+  }
+  return tensors;
+}
+
+std::byte* moved(std::byte* at) { return at + 8; }
+
+class KnownCallsOfRanks : public ::testing::TestWithParam<RankMode> {};
+
+// The middle tensor differs in one thing; so the first and the last, by which a call is looked up, are as before.
+TEST_P(KnownCallsOfRanks, DifferInAnything) {
+  run_ranks(3, GetParam(), [](RankContext& rank) {
+    Communicator comm = rank.communicator("algorithm=direct");
+    Window window = comm.allocate_window(room_bytes(3), "tensors").value();
+    const std::vector<Tensor> base = tensors_at(window.data(), 3);
+    const std::pair<const char*, void (*)(Tensor&)> changes[] = {
+        {"nothing", [](Tensor&) {}},
+        {"count", [](Tensor& t) { ++t.count; }},
+        {"no elements", [](Tensor& t) { t.count = 0; }},
+        {"dtype", [](Tensor& t) { t.dtype = DType::kI32; }},
+        {"larger dtype", [](Tensor& t) { t.dtype = DType::kF64; }},
+        {"op", [](Tensor& t) { t.op = ReduceOp::kMax; }},
+        {"shard", [](Tensor& t) { t.shard = moved(t.shard); }},
+        {"full", [](Tensor& t) { t.full = moved(t.full); }},
+    };
+    Caller caller(comm);
+    for (int round = 0; round < 3; ++round) {
+      for (const size_t item : {kItems / 2, size_t{0}, kItems - 1}) {
+        for (const auto& [text, change] : changes) {
+          SCOPED_TRACE(::testing::Message() << text << " of item " << item);
+          std::vector<Tensor> tensors = base;
+          change(tensors[item]);
+          for (int again = 0; again < 3; ++again) {  // new, known, known with its tables
+            ASSERT_NO_FATAL_FAILURE(caller.gather(tensors));
+            ASSERT_NO_FATAL_FAILURE(caller.scatter(tensors));
+          }
+          ASSERT_NO_FATAL_FAILURE(caller.gather(base));
+          ASSERT_NO_FATAL_FAILURE(caller.scatter(base));
+        }
+      }
+    }
+  });
+}
+
+// In every round a window takes the place of another, on one rank that of the one that has just closed there: then what
+// lies at the same place here lies elsewhere at the peers.
+TEST_P(KnownCallsOfRanks, FindWindowsThatTakeThePlaceOfOthers) {
+  constexpr int kRounds = 60;
+  run_ranks(3, GetParam(), [](RankContext& rank) {
+    Communicator comm = rank.communicator("algorithm=direct");
+    Caller caller(comm);
+    std::optional<Window> window;
+    std::vector<std::byte*> places;
+    size_t at_an_old_place = 0;
+    for (int round = 0; round < kRounds; ++round) {
+      if (round % comm.size() == comm.rank()) window.reset();
+      Window next = comm.allocate_window(room_bytes(3), "tensors").value();
+      window = std::move(next);
+      at_an_old_place += static_cast<size_t>(std::count(places.begin(), places.end(), window->data()));
+      places.push_back(window->data());
+      const std::vector<Tensor> tensors = tensors_at(window->data(), 3);
+      for (int again = 0; again < 2; ++again) {
+        ASSERT_NO_FATAL_FAILURE(caller.gather(tensors));
+        ASSERT_NO_FATAL_FAILURE(caller.scatter(tensors));
+      }
+    }
+    EXPECT_GT(at_an_old_place, 0U) << "no window took the place of another: this has shown nothing";
+  });
+}
+
+// A window closes and none comes: what lies there then is ordinary memory.
+TEST(KnownCallsOfProcesses, FindOrdinaryMemoryInThePlaceOfAWindow) {
+  run_ranks(3, RankMode::kProcesses, [](RankContext& rank) {
+    Communicator comm = rank.communicator("algorithm=direct");
+    Caller caller(comm);
+    std::optional<Window> window = comm.allocate_window(room_bytes(3), "tensors").value();
+    std::byte* const place = window->data();
+    const std::vector<Tensor> tensors = tensors_at(place, 3);
+    const auto again = [&] {
+      for (int i = 0; i < 3; ++i) {
+        ASSERT_NO_FATAL_FAILURE(caller.gather(tensors));
+        ASSERT_NO_FATAL_FAILURE(caller.scatter(tensors));
+      }
+    };
+    ASSERT_NO_FATAL_FAILURE(again());
+    window.reset();
+    void* const memory =
+        mmap(place, room_bytes(3), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    ASSERT_EQ(memory, place);
+    ASSERT_NO_FATAL_FAILURE(again());
+    munmap(memory, room_bytes(3));
+  });
+}
+
+// Ordinary memory, of which nothing is kept, by every way that it may take.
+TEST(KnownCallsOfProcesses, MayLieInOrdinaryMemory) {
+  for (const char* access : {"attach", "attach_gathers", "staging"}) {
+    SCOPED_TRACE(access);
+    run_ranks(3, RankMode::kProcesses, [access](RankContext& rank) {
+      const std::string options = std::string("algorithm=direct,memory_access=") + access;
+      Result<Communicator> comm = rank.try_communicator(options);
+      if (!comm.ok()) return;  // attach is not allowed here, which ordinary_memory_test looks into
+      std::vector<std::byte> memory(room_bytes(3));
+      Caller caller(*comm);
+      const std::vector<Tensor> tensors = tensors_at(memory.data(), 3);
+      for (int again = 0; again < 4; ++again) {
+        ASSERT_NO_FATAL_FAILURE(caller.gather(tensors));
+        ASSERT_NO_FATAL_FAILURE(caller.scatter(tensors));
+      }
+    });
+  }
+}
+
+// More tensors than one announcement holds, of which nothing is kept either.
+TEST(KnownCallsOfProcesses, MayTakeSeveralAnnouncements) {
+  run_ranks(2, RankMode::kProcesses, [](RankContext& rank) {
+    constexpr size_t kMany = 9000, kSlot = 64;
+    Communicator comm = rank.communicator("algorithm=direct");
+    Window window = comm.allocate_window(kMany * 2 * kSlot, "tensors").value();
+    std::vector<Tensor> tensors;
+    for (size_t i = 0; i < kMany; ++i) {
+      std::byte* const shard = window.data() + 2 * i * kSlot;
+      tensors.push_back({shard, shard + kSlot, 1 + i % 7, DType::kF32});
+    }
+    Caller caller(comm);
+    for (int again = 0; again < 4; ++again) {
+      ASSERT_NO_FATAL_FAILURE(caller.gather(tensors));
+      ASSERT_NO_FATAL_FAILURE(caller.scatter(tensors));
+    }
+  });
+}
+
+// What shows that a call is known, and its tables are found again, is that it needs no memory any more.
+TEST(KnownCallsOfProcesses, AllocateNothing) {
+  run_ranks(2, RankMode::kProcesses, [](RankContext& rank) {
+    Communicator comm = rank.communicator("algorithm=direct");
+    Window window = comm.allocate_window(room_bytes(2), "tensors").value();
+    std::vector<GatherItem> gathers;
+    std::vector<ReduceItem> reductions;
+    for (const Tensor& t : tensors_at(window.data(), 2)) {
+      gathers.push_back({t.shard, t.full, t.count, t.dtype});
+      reductions.push_back({t.full, t.shard, t.count, t.dtype, t.op});
+    }
+    const auto both = [&] {
+      const size_t before = allocations;
+      EXPECT_TRUE(comm.all_gather_many(gathers, StreamRef::caller()).ok());
+      EXPECT_TRUE(comm.reduce_scatter_many(reductions, StreamRef::caller()).ok());
+      return allocations - before;
+    };
+    EXPECT_GT(both(), 0U) << "allocations are not counted";
+    both();
+    EXPECT_EQ(both(), 0U);
+    Window other = comm.allocate_window(4096, "other").value();
+    EXPECT_GT(both(), 0U) << "windows have changed";
+    EXPECT_EQ(both(), 0U);
+  });
+}
+
+// On two streams, with more calls in flight than are waited for; what is known is used while it is being made.
+TEST_P(KnownCallsOfRanks, RunOnStreams) {
+  constexpr size_t kCalls = 40;
+  run_ranks(3, GetParam(), [](RankContext& rank) {
+    Communicator comm = rank.communicator();
+    Window in = comm.allocate_window(room_bytes(3), "in").value();
+    HostStream streams[] = {HostStream::create("even").value(), HostStream::create("odd").value()};
+    // Each call takes what the one before gave, so one that comes too early or too late is seen.
+    const std::vector<Tensor> tensors = tensors_at(in.data(), 3);
+    const auto n = static_cast<size_t>(comm.size());
+    std::vector<GatherItem> gathers;
+    std::vector<ReduceItem> reductions;
+    for (const Tensor& t : tensors) {
+      std::vector<uint32_t> ones(t.count, 1);
+      std::memcpy(t.shard, ones.data(), t.count * 4);
+      gathers.push_back({t.shard, t.full, t.count, DType::kU32});
+      reductions.push_back({t.full, t.shard, t.count, DType::kU32, ReduceOp::kSum});
+    }
+    std::vector<Work> works;
+    for (size_t i = 0; i < kCalls; ++i) {
+      works.push_back(comm.all_gather_many(gathers, streams[i % 2].ref()).value());
+      works.push_back(comm.reduce_scatter_many(reductions, streams[(i + 1) % 2].ref()).value());
+    }
+    for (const Work& work : works)
+      ASSERT_TRUE(work.synchronize(std::chrono::steady_clock::now() + std::chrono::seconds(60)).ok());
+    uint32_t power = 1;  // each pair multiplies by the number of ranks, modulo 2^32
+    for (size_t i = 0; i < kCalls; ++i) power *= static_cast<uint32_t>(n);
+    for (const Tensor& t : tensors) {
+      for (size_t i = 0; i < t.count; ++i) {
+        uint32_t got = 0;
+        std::memcpy(&got, t.shard + i * 4, 4);
+        ASSERT_EQ(got, power);
+      }
+    }
+  });
+}
+
+// What is known on one rank is not what the others call.
+TEST_P(KnownCallsOfRanks, AreComparedWithThePeers) {
+  run_ranks(2, GetParam(), [](RankContext& rank) {
+    Communicator comm = rank.communicator();
+    Window window = comm.allocate_window(room_bytes(2), "tensors").value();
+    const std::vector<Tensor> tensors = tensors_at(window.data(), 2);
+    Caller caller(comm);
+    for (int again = 0; again < 3; ++again) {
+      for (const char* label : {"left", "right"}) {
+        ASSERT_NO_FATAL_FAILURE(caller.gather(tensors, label));
+        ASSERT_NO_FATAL_FAILURE(caller.gather(tensors, label));
+      }
+    }
+    std::vector<GatherItem> items;
+    for (const Tensor& t : tensors) items.push_back({t.shard, t.full, t.count, t.dtype});
+    const Result<Work> work = comm.all_gather_many(items, StreamRef::caller(), comm.rank() == 0 ? "left" : "right");
+    ASSERT_EQ(work.status().code(), Code::kFailedPrecondition) << work.status().to_string();
+    EXPECT_NE(work.status().to_string().find("left"), std::string::npos) << work.status().to_string();
+    EXPECT_NE(work.status().to_string().find("right"), std::string::npos) << work.status().to_string();
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, KnownCallsOfRanks, ::testing::Values(RankMode::kThreads, RankMode::kProcesses),
+                         [](const auto& info) { return std::string(name(info.param)); });
+
+}  // namespace
+}  // namespace shardcomm::testing
