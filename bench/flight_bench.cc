@@ -21,7 +21,7 @@ void operation(benchmark::State& state, std::string_view label) {
   uint64_t epoch = 0;
   for (auto _ : state) {
     const uint64_t now = recorder->now();
-    recorder->enqueue(++epoch, {.collective = 0, .dtype = 4, .count = 1024, .label = label}, now);
+    recorder->enqueue(++epoch, {.dtype = DType::kF32, .count = 1024}, label, now);
     recorder->start(epoch, now);
     recorder->finish(epoch, Code::kOk);
   }

@@ -92,8 +92,12 @@ void reduce_kernel(benchmark::State& state, const Reduction& what) {
   for (const Buffer& buffer : buffers) sources.push_back(buffer.data());
   Buffer target(what.bytes), expected(what.bytes);
   const auto reduce = [&](Buffer& into) {
-    return launch(ReduceLaunch{into.data(), sources, what.bytes / size_of(what.dtype), what.dtype, what.op},
-                  StreamRef::caller());
+    const ReduceLaunch reduction{.target = into.data(),
+                                 .sources = sources,
+                                 .count = what.bytes / size_of(what.dtype),
+                                 .dtype = what.dtype,
+                                 .op = what.op};
+    return launch(reduction, StreamRef::caller());
   };
   if (!reduce(target).ok()) return state.SkipWithError("refused");
   {

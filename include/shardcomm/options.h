@@ -16,8 +16,8 @@ struct SHARDCOMM_EXPORT Options {
   std::string memory_access = "auto";  // SHARDCOMM_MEMORY_ACCESS: how peers read ordinary memory: auto (the fastest
                                        // here), attach (cross-memory attach, where allowed), attach_gathers
                                        // (reductions by staging), staging
-  size_t channels = 0;  // SHARDCOMM_CHANNELS: lanes of a rank, a thread each, that move the bytes of one large
-                        // operation; 0: a share of the cores
+  size_t copy_threads = 0;  // SHARDCOMM_COPY_THREADS: threads of a rank that move the bytes of one large operation;
+                            // 0: a share of the cores
   std::chrono::milliseconds timeout{600'000};       // SHARDCOMM_TIMEOUT_MS: for one operation
   std::chrono::milliseconds init_timeout{120'000};  // SHARDCOMM_INIT_TIMEOUT_MS: for meeting and connecting
   std::chrono::microseconds spin{20};               // SHARDCOMM_SPIN_US: busy waiting before sleeping in the kernel

@@ -6,28 +6,12 @@
 #include <string_view>
 #include <vector>
 
+#include "shardcomm/collective.h"
 #include "shardcomm/options.h"
 #include "shardcomm/status.h"
 #include "shardcomm/types.h"
 
 namespace shardcomm {
-
-enum class Collective : uint8_t {
-  kAllGather,
-  kReduceScatter,
-  kAllReduce,
-  kBroadcast,
-  kAllToAll,
-  kBarrier,
-  kAllGatherV,
-  kReduceScatterV,
-  kAllGatherMany,
-  kReduceScatterMany,
-};
-inline constexpr int kCollectiveCount = 10;
-SHARDCOMM_EXPORT std::string_view name(Collective collective) noexcept;  // "all_gather_v"
-SHARDCOMM_EXPORT std::optional<Collective> parse_collective(std::string_view text) noexcept;
-SHARDCOMM_EXPORT bool reduces(Collective collective) noexcept;  // takes a ReduceOp
 
 // The nodes that ranks live on. Links between them join when there is more than one node to plan for.
 struct SHARDCOMM_EXPORT Topology {

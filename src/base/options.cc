@@ -11,6 +11,7 @@
 
 #include "base/environment.h"
 #include "base/text.h"
+#include "base/transport_names.h"
 #include "shardcomm/trace.h"
 
 namespace shardcomm {
@@ -49,7 +50,8 @@ std::string set_word(std::string& target, std::string_view value, const Words& v
 }
 
 std::string set_transports(Options& options, std::string_view value) {
-  const Words valid = {"auto", "shm", "p2p", "ib", "ucx", "nccl"};
+  Words valid = {"auto"};
+  valid.insert(valid.end(), std::begin(kTransportNames), std::end(kTransportNames));
   const Words words = split(value, ',');
   if (words.empty()) return one_of(valid);
   std::string ignored;
@@ -118,11 +120,11 @@ const Knob kKnobs[] = {
            return set_word(o.memory_access, v, {"auto", "attach", "attach_gathers", "staging"});
          },
      .show = [](const Options& o) { return o.memory_access; }},
-    {.name = "channels",
-     .variable = "SHARDCOMM_CHANNELS",
+    {.name = "copy_threads",
+     .variable = "SHARDCOMM_COPY_THREADS",
      .help = "lanes of a rank, a thread each, that move the bytes of one large operation; 0: a share of the cores",
-     .set = [](Options& o, std::string_view v) { return set_count(o.channels, v, 0, 64); },
-     .show = [](const Options& o) { return fmt::format("{}", o.channels); }},
+     .set = [](Options& o, std::string_view v) { return set_count(o.copy_threads, v, 0, 64); },
+     .show = [](const Options& o) { return fmt::format("{}", o.copy_threads); }},
     {.name = "timeout_ms",
      .variable = "SHARDCOMM_TIMEOUT_MS",
      .help = "limit of one operation",

@@ -1,19 +1,55 @@
 // The choice among the rows of the registry: what is allowed, what it costs, and what was chosen before.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
-#include "base/check.h"
+#include <algorithm>
+#include <cmath>
+
 #include "collectives/collectives.h"
 
 namespace shardcomm {
 namespace {
 
-// "direct" of "all_gather_many_direct".
-std::string_view engine_of(std::string_view row) { return row.substr(row.rfind('_') + 1); }
+Status unsupported(Execution& execution) {
+  return Status(Code::kUnsupported,
+                fmt::format("no algorithm can run {} on transport {}", text(execution.operation.call(), {}),
+                            execution.fabric.transport->name()));
+}
+
+// Chosen where the registry has nothing.
+constexpr Engine kNoEngine{"none", std::nullopt, unsupported};
+constexpr Algorithm kNoAlgorithm{Collective::kBarrier, &kNoEngine, nullptr};
+
+CollectivePlan no_plan() {
+  CollectivePlan plan;
+  plan.algorithm = kNoEngine.name;
+  plan.predicted_us = INFINITY;
+  plan.reason = "no algorithm can run this here";
+  return plan;
+}
+
+bool is_named(const Algorithm& row, std::string_view word) { return word == row.engine->name || word == name(row); }
 
 Status unknown(std::string_view word) {
-  std::string rows;
-  for (const Algorithm& row : algorithms()) rows.append(", ").append(row.name);
-  return Status(Code::kInvalidArgument, fmt::format("algorithm '{}' is none of inline, direct{}", word, rows));
+  std::vector<std::string> known;
+  for (const Algorithm& row : algorithms()) {
+    if (std::find(known.begin(), known.end(), row.engine->name) == known.end()) known.emplace_back(row.engine->name);
+  }
+  for (const Algorithm& row : algorithms()) known.push_back(name(row));
+  return Status(Code::kInvalidArgument, fmt::format("algorithm '{}' is none of {}", word, fmt::join(known, ", ")));
+}
+
+Result<std::vector<std::string_view>> parse_allowed(std::string_view text) {
+  std::vector<std::string_view> words;
+  while (!text.empty()) {
+    const std::string_view word = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(text.size(), word.size() + 1));
+    const auto rows = algorithms();
+    if (std::none_of(rows.begin(), rows.end(), [&](const Algorithm& row) { return is_named(row, word); }))
+      return unknown(word);
+    words.push_back(word);
+  }
+  return words;
 }
 
 size_t slot_of(const Workload& workload, size_t slots) noexcept {
@@ -23,67 +59,50 @@ size_t slot_of(const Workload& workload, size_t slots) noexcept {
 
 }  // namespace
 
-// Candidates, and the row that each is.
-struct Chooser::Rows {
-  static constexpr size_t kMost = 4;  // of one collective
-  size_t count = 0;
-  Candidate candidates[kMost];
-  const Algorithm* rows[kMost];
+void Chooser::Rows::add(const Algorithm& row) {
+  algorithms.push_back(&row);
+  candidates.push_back({row.engine->name, row.cost});
+}
 
-  std::span<const Candidate> span() const noexcept { return {candidates, count}; }
-  void add(const Algorithm& row) noexcept {
-    SHARDCOMM_CHECK(count < kMost, "more rows of one collective than a choice has room for");
-    candidates[count] = {row.name, row.cost};
-    rows[count++] = &row;
-  }
-};
-
-Result<Chooser> Chooser::create(Site site, std::string_view allowed) {
+Result<Chooser> Chooser::create(Site site, TransportKind transport, std::string_view allowed) {
+  SHARDCOMM_TRY_ASSIGN(const auto words, parse_allowed(allowed));
   Chooser chooser(std::move(site));
-  while (!allowed.empty()) {
-    const std::string_view word = allowed.substr(0, allowed.find(','));
-    allowed.remove_prefix(std::min(allowed.size(), word.size() + 1));
-    chooser.allowed_.resize(algorithms().size());
-    bool known = false;
-    for (size_t i = 0; i < algorithms().size(); ++i) {
-      const std::string_view row = algorithms()[i].name;
-      if (word != row && word != engine_of(row)) continue;
-      chooser.allowed_[i] = known = true;
-    }
-    if (!known) return unknown(word);
+  for (const Algorithm& row : algorithms()) {
+    if (row.engine->needs.value_or(transport) != transport) continue;
+    const auto collective = static_cast<size_t>(row.collective);
+    chooser.all_[collective].add(row);
+    const bool is_allowed = std::any_of(words.begin(), words.end(), [&](auto word) { return is_named(row, word); });
+    if (is_allowed) chooser.allowed_[collective].add(row);
   }
   return chooser;
 }
 
-Chooser::Rows Chooser::candidates(const Workload& workload) const noexcept {
-  Rows all, allowed;
-  for (size_t i = 0; i < algorithms().size(); ++i) {
-    const Algorithm& row = algorithms()[i];
-    if (row.collective != workload.collective) continue;
-    all.add(row);
-    if (allowed_.empty() || !allowed_[i]) continue;
-    if (row.cost(workload, site_.topology, site_.machine).total_us() < INFINITY) allowed.add(row);
-  }
-  return allowed.count == 0 ? all : allowed;
+const Chooser::Rows& Chooser::candidates(const Workload& workload) const noexcept {
+  const auto collective = static_cast<size_t>(workload.collective);
+  const bool can_run = shardcomm::choose(workload, site_, allowed_[collective].candidates).has_value();
+  return can_run ? allowed_[collective] : all_[collective];
 }
 
 const Algorithm& Chooser::choose(const Workload& workload) noexcept {
   Memory& memory = remembered_[slot_of(workload, remembered_.size())];
   if (memory.algorithm == nullptr || memory.workload != workload) {
-    const Rows rows = candidates(workload);
-    memory = {workload, rows.rows[shardcomm::choose(workload, site_, rows.span())]};
+    const Rows& rows = candidates(workload);
+    const auto best = shardcomm::choose(workload, site_, rows.candidates);
+    memory = {workload, best ? rows.algorithms[*best] : &kNoAlgorithm};
   }
   return *memory.algorithm;
 }
 
 CollectivePlan Chooser::explain(const Workload& workload) const {
+  if (!is_valid(workload.collective)) return no_plan();
   Workload agreed = workload;
   if (agreed.memory != SourceKind::kMosaic) agreed.memory = SourceKind::kMapped;
-  const Rows rows = candidates(agreed);
-  const size_t chosen = shardcomm::choose(agreed, site_, rows.span());
-  CollectivePlan plan = explain_choice(agreed, site_, rows.span());
-  plan.predicted_us = rows.candidates[chosen].cost(workload, site_.topology, site_.machine).total_us();
-  plan.source = engine_of(plan.algorithm) == "inline" ? SourceKind::kInline : workload.memory;
+  const Rows& rows = candidates(agreed);
+  const auto best = shardcomm::choose(agreed, site_, rows.candidates);
+  if (!best) return no_plan();
+  CollectivePlan plan = explain_choice(agreed, site_, rows.candidates, *best);
+  plan.predicted_us = rows.candidates[*best].cost(workload, site_.topology, site_.machine).total_us();
+  plan.source = rows.algorithms[*best]->engine->needs ? workload.memory : SourceKind::kInline;
   return plan;
 }
 

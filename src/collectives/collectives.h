@@ -4,6 +4,7 @@
 #pragma once
 #include <array>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -30,19 +31,18 @@ struct KnownCall;
 
 // A checked call, the same on every rank but for the addresses.
 struct Operation {
-  Operation(Collective which, std::span<const Item> tensors, std::string_view name) noexcept
-      : collective(which), items(tensors), label(name) {}
+  // `what`: its collective, kind and root; prepare() finds the rest.
+  Operation(const Call& what, std::span<const Item> tensors, std::string_view name) noexcept
+      : items(tensors), label(name), signature{.call = what} {}
+  const Call& call() const noexcept { return signature.call; }
 
-  Collective collective;
-  Rank root = 0;
   std::span<const Item> items;     // one; none for a barrier; many for the _many forms
   std::span<const size_t> counts;  // ragged forms only
   std::string_view label;
   uint64_t epoch = 0;
-  bool mosaic = false;               // all_gather of a mosaic window
   std::shared_ptr<KnownCall> known;  // made before, and prepared; null: not known
-  // What all of the above come to, by prepare().
-  Signature signature = {};
+  Signature signature;
+  // Derived from the fields above, like the rest of the signature, by prepare().
   Workload workload = {};
   size_t item_bytes = 0;  // of item.count elements, over all items
 };
@@ -50,50 +50,83 @@ struct Operation {
 // each may bring other memory.
 void prepare(Operation& operation, int size) noexcept;
 
-struct Placement;
+struct CallTables;
 
 // A call of many tensors, kept for when it comes again, as a model's do in every step.
 struct KnownCall {
   KnownCall(Collective collective, std::vector<Item> tensors, std::string_view name)
-      : items(std::move(tensors)), label(name), operation(collective, items, label) {}
+      : items(std::move(tensors)), label(name), operation({.collective = collective}, items, label) {}
   KnownCall(const KnownCall&) = delete;
   KnownCall& operator=(const KnownCall&) = delete;
   size_t bytes(int size) const noexcept;  // it takes at most, on so many ranks
 
   const std::vector<Item> items;
   const std::string label;
-  Operation operation;                   // of these; prepared once it has been submitted, and constant from then on
-  std::shared_ptr<Placement> placement;  // the engine's, who runs one operation at a time
+  Operation operation;                 // of these; prepared once it has been submitted, and constant from then on
+  std::shared_ptr<CallTables> tables;  // the engine's, who runs one operation at a time
 };
 
+// The engines' working memory. Whoever executes operations owns one, runs one operation at a time with it, and keeps it
+// for the next, so that operations that repeat allocate nothing. It holds a table of at most 64 rows and, once a
+// reduction has attached memory, at most attach_chunk_bytes for each rank and each thread of the team.
+class Scratch {
+ public:
+  Scratch();
+  ~Scratch();
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+
+  struct Buffers;  // scratch.h
+  Buffers& buffers() noexcept { return *buffers_; }
+
+ private:
+  const std::unique_ptr<Buffers> buffers_;
+};
+
+// One operation as it runs, filled by name.
 struct Execution {
-  Fabric& fabric;
   const Operation& operation;
-  TimeLimit& limit;
-  TrafficCounters& traffic;
-  size_t chunk_bytes;                   // of pieces read by cross-memory attach
-  size_t footprint_bytes;               // of the operation, on all ranks together
+  Fabric& fabric;
+
+  StreamRef stream;  // all kernels are launched on it
+  HostTeam& team;    // its threads help with large pieces
+  Scratch& scratch;
   std::span<const Rank> reading_order;  // of the sources of a gather; this rank first
-  HostTeam& team;                       // threads that help with large pieces
-  SourceLookup sources{fabric};
+  size_t attach_chunk_bytes;            // how much of a source is attached at a time, before it is combined
+  size_t node_bytes;                    // whole buffers of all ranks together, which compete for the caches
+
+  TimeLimit& limit;          // of every wait
+  TrafficCounters& traffic;  // the engines add what they move
+
+  SourceLookup sources{*fabric.windows};
 };
 
-struct Algorithm {
-  std::string_view name;
-  Collective collective;
-  TransportKind needs;
-  CostFunction cost;
+// A way to move bytes, whatever the collective.
+struct Engine {
+  std::string_view name;               // "direct"
+  std::optional<TransportKind> needs;  // none: the bytes travel in the announcements, which every transport has
   Status (*run)(Execution& execution);
 };
-std::span<const Algorithm> algorithms() noexcept;
+
+// A row of the registry: a collective, an engine that can carry it out, and what that costs.
+struct Algorithm {
+  Collective collective;
+  const Engine* engine;
+  CostFunction cost;
+  Status run(Execution& execution) const { return engine->run(execution); }
+};
+std::span<const Algorithm> algorithms() noexcept;  // those of one collective stand together
+std::string name(const Algorithm& algorithm);      // "all_gather_many_direct"
 
 // Chooses rows for one communicator, the same on every rank, and remembers by shape. One operation at a time.
 class Chooser {
  public:
-  // `allowed`: engines ("direct") or names of rows, separated by commas; where none of them can run, and when empty,
-  // all rows are candidates. kInvalidArgument lists what there is.
-  static Result<Chooser> create(Site site, std::string_view allowed);
-  const Algorithm& choose(const Workload& workload) noexcept;  // allocates nothing
+  // Candidates are the rows that `transport` can run. `allowed`: engines ("direct") or names of rows, separated by
+  // commas; the others are candidates only where none of these can run, or when it is empty. kInvalidArgument lists
+  // what there is.
+  static Result<Chooser> create(Site site, TransportKind transport, std::string_view allowed);
+  // Allocates nothing. Where no row can run it: one that fails with kUnsupported.
+  const Algorithm& choose(const Workload& workload) noexcept;
   CollectivePlan explain(const Workload& workload) const;
 
  private:
@@ -101,13 +134,18 @@ class Chooser {
     Workload workload;
     const Algorithm* algorithm = nullptr;
   };
+  // Rows of one collective, as the planner takes them.
+  struct Rows {
+    std::vector<const Algorithm*> algorithms;
+    std::vector<Candidate> candidates;  // the same
+    void add(const Algorithm& row);
+  };
   explicit Chooser(Site site) : site_(std::move(site)) {}
-  struct Rows;
-  Rows candidates(const Workload& workload) const noexcept;
+  const Rows& candidates(const Workload& workload) const noexcept;
 
   Site site_;
-  std::vector<bool> allowed_;          // by row; empty: all
-  std::array<Memory, 16> remembered_;  // by a hash of the shape
+  std::array<Rows, kCollectiveCount> all_, allowed_;  // allowed_ is empty where everything is allowed
+  std::array<Memory, 16> remembered_;                 // by a hash of the shape
 };
 
 }  // namespace shardcomm

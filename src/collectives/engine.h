@@ -12,12 +12,12 @@ struct Step {
   Geometry geometry;
   std::span<const Item> items;
   uint8_t phase = 0;
-  bool last = true;                // false: a later step of the same operation protects the peers' memory
-  Placement* placement = nullptr;  // of exactly these items, to be used and filled; null: not kept
+  bool last = true;              // false: a later step of the same operation protects the peers' memory
+  CallTables* tables = nullptr;  // of exactly these items, to be used and filled; null: not kept
 };
 
 // What can travel inside a message.
-inline constexpr size_t kInlineCapacity = sizeof(Message::payload);
+inline constexpr size_t kInlineCapacity = kPayloadCapacity;
 
 // The bytes travel with the announcement: one signal, one cache line for the smallest, one extra copy for the rest.
 // After it nobody reads this rank's memory, so nobody waits twice. Announced bytes must fit kInlineCapacity.
@@ -27,17 +27,21 @@ Status run_inline(Execution& execution, const Step& step);
 // may be attached, or goes through the staging ring (run_staged).
 Status run_direct(Execution& execution, const Step& step);
 
+// What is not one step of an engine.
+Status all_reduce_direct(Execution& execution);
+Status all_gather_mosaic(Execution& execution);
+
 // --- shared by the engines ---
 void announce(Execution& execution, uint8_t phase, size_t payload_bytes) noexcept;
 // Moves the items when at least one rank has staged its bytes. `own_staged`: this rank has.
 Status run_staged(Execution& execution, const Step& step, bool own_staged);
-// Copies what this rank takes from one source that it can read in place (itself included). `own_layout`: of this rank's
-// source table; 0: unlike the source's.
-Status copy_from(Execution& execution, const Step& step, Rank source, uint64_t own_layout);
-// Combines bytes [offset, offset + bytes) of this rank's share of `item`; sources[r] are addresses of that run, by
-// rank.
-Status reduce_run(const Execution& execution, const Item& item, size_t offset_bytes, size_t bytes,
-                  std::span<const void* const> sources);
+// Combines a run of bytes of this rank's share of an item.
+struct ReduceRun {
+  const Item& item;
+  size_t offset_bytes, bytes;            // in the share
+  std::span<const void* const> sources;  // where that run lies at every rank, in rank order
+};
+Status reduce_run(const Execution& execution, const ReduceRun& run);
 void count_traffic(Execution& execution, const Step& step) noexcept;
 
 }  // namespace shardcomm

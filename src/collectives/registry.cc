@@ -1,8 +1,12 @@
-// The table of algorithms and their costs (alpha-beta, Hockney 1994).
-#include <algorithm>
-#include <cmath>
+// The engines, the collectives that each can carry out, and the costs of both (alpha-beta, Hockney 1994).
+#include <fmt/format.h>
 
-#include "collectives/algorithms.h"
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <iterator>
+#include <type_traits>
+
 #include "collectives/engine.h"
 
 namespace shardcomm {
@@ -18,12 +22,14 @@ double meeting_us(const Topology& topology, const MachineModel& machine) {
 
 constexpr Cost kCannot{INFINITY, INFINITY};
 
+bool is_all_reduce(const Workload& workload) { return traits(workload.collective).pattern == Pattern::kReduceAll; }
+
 // The payload is copied in by its owner and out by every reader; a message cannot be longer than its slot.
 Cost inline_cost(const Workload& workload, const Topology& topology, const MachineModel& machine) {
   if (workload.announced_bytes > kInlineCapacity || workload.memory == SourceKind::kMosaic) return kCannot;
   const auto announced = static_cast<double>(workload.announced_bytes);
-  const bool all_reduce = workload.collective == Collective::kAllReduce;
-  const double read = all_reduce ? announced * topology.world_size : static_cast<double>(workload.whole_bytes);
+  const double read =
+      is_all_reduce(workload) ? announced * topology.world_size : static_cast<double>(workload.whole_bytes);
   return {meeting_us(topology, machine), us(announced + read, machine.cached_gbs)};
 }
 
@@ -31,8 +37,7 @@ Cost inline_cost(const Workload& workload, const Topology& topology, const Machi
 Cost direct_cost(const Workload& workload, const Topology& topology, const MachineModel& machine) {
   if (workload.memory == SourceKind::kMosaic) return kCannot;
   const double peers = topology.world_size - 1;
-  const bool all_reduce = workload.collective == Collective::kAllReduce;
-  double latency = meeting_us(topology, machine) * (all_reduce ? 3 : 2) + machine.lookup_us * peers;
+  double latency = meeting_us(topology, machine) * (is_all_reduce(workload) ? 3 : 2) + machine.lookup_us * peers;
   const auto whole = static_cast<double>(workload.whole_bytes);
   double gbs = whole * topology.world_size <= machine.cache_bytes ? machine.cached_gbs : machine.memory_gbs;
   if (workload.memory == SourceKind::kAttached) {
@@ -49,33 +54,61 @@ Cost mosaic_cost(const Workload& workload, const Topology& topology, const Machi
   return {meeting_us(topology, machine), 0};
 }
 
-constexpr TransportKind kMapped = TransportKind::kMapped;
+// The whole operation, as the one step that most collectives are.
+Step whole_step(const Execution& execution) {
+  const Operation& operation = execution.operation;
+  const CollectiveTraits& has = traits(operation.call().collective);
+  const Rank root = has.has_root ? operation.call().root_or_items : 0;
+  return {Geometry(has.pattern, execution.fabric.size, operation.counts, root), operation.items};
+}
 
-constexpr Algorithm kAlgorithms[] = {
-    {"all_gather_inline", Collective::kAllGather, kMapped, inline_cost, all_gather_inline},
-    {"all_gather_direct", Collective::kAllGather, kMapped, direct_cost, all_gather_direct},
-    {"all_gather_mosaic", Collective::kAllGather, kMapped, mosaic_cost, all_gather_mosaic},
-    {"reduce_scatter_inline", Collective::kReduceScatter, kMapped, inline_cost, reduce_scatter_inline},
-    {"reduce_scatter_direct", Collective::kReduceScatter, kMapped, direct_cost, reduce_scatter_direct},
-    {"all_reduce_inline", Collective::kAllReduce, kMapped, inline_cost, all_reduce_inline},
-    {"all_reduce_direct", Collective::kAllReduce, kMapped, direct_cost, all_reduce_direct},
-    {"broadcast_inline", Collective::kBroadcast, kMapped, inline_cost, broadcast_inline},
-    {"broadcast_direct", Collective::kBroadcast, kMapped, direct_cost, broadcast_direct},
-    {"all_to_all_inline", Collective::kAllToAll, kMapped, inline_cost, all_to_all_inline},
-    {"all_to_all_direct", Collective::kAllToAll, kMapped, direct_cost, all_to_all_direct},
-    {"barrier_inline", Collective::kBarrier, kMapped, inline_cost, barrier_inline},
-    {"all_gather_v_inline", Collective::kAllGatherV, kMapped, inline_cost, all_gather_inline},
-    {"all_gather_v_direct", Collective::kAllGatherV, kMapped, direct_cost, all_gather_direct},
-    {"reduce_scatter_v_inline", Collective::kReduceScatterV, kMapped, inline_cost, reduce_scatter_inline},
-    {"reduce_scatter_v_direct", Collective::kReduceScatterV, kMapped, direct_cost, reduce_scatter_direct},
-    {"all_gather_many_inline", Collective::kAllGatherMany, kMapped, inline_cost, all_gather_inline},
-    {"all_gather_many_direct", Collective::kAllGatherMany, kMapped, direct_cost, all_gather_direct},
-    {"reduce_scatter_many_inline", Collective::kReduceScatterMany, kMapped, inline_cost, reduce_scatter_inline},
-    {"reduce_scatter_many_direct", Collective::kReduceScatterMany, kMapped, direct_cost, reduce_scatter_direct},
+Status whole_inline(Execution& execution) { return run_inline(execution, whole_step(execution)); }
+
+Status whole_direct(Execution& execution) {
+  return is_all_reduce(execution.operation.workload) ? all_reduce_direct(execution)
+                                                     : run_direct(execution, whole_step(execution));
+}
+
+constexpr Engine kInline{"inline", std::nullopt, whole_inline};
+constexpr Engine kDirect{"direct", TransportKind::kMapped, whole_direct};
+constexpr Engine kMosaic{"mosaic", TransportKind::kMapped, all_gather_mosaic};
+
+// What an engine can carry out, and what that costs.
+struct Service {
+  const Engine* engine;
+  bool (*serves)(Collective collective);
+  CostFunction cost;
 };
+constexpr Service kServices[] = {
+    {&kInline, [](Collective) { return true; }, inline_cost},
+    {&kDirect, [](Collective collective) { return traits(collective).has_elements; }, direct_cost},
+    {&kMosaic, [](Collective collective) { return collective == Collective::kAllGather; }, mosaic_cost},
+};
+
+// Their product.
+struct Table {
+  Table() {
+    for (int i = 0; i < kCollectiveCount; ++i) {
+      const auto collective = static_cast<Collective>(i);
+      for (const Service& service : kServices) {
+        if (service.serves(collective)) rows[count++] = {collective, service.engine, service.cost};
+      }
+    }
+  }
+  std::array<Algorithm, kCollectiveCount * std::size(kServices)> rows{};
+  size_t count = 0;
+};
+static_assert(std::is_trivially_destructible_v<Table>, "operations may still run while a program ends");
 
 }  // namespace
 
-std::span<const Algorithm> algorithms() noexcept { return kAlgorithms; }
+std::span<const Algorithm> algorithms() noexcept {
+  static const Table table;
+  return {table.rows.data(), table.count};
+}
+
+std::string name(const Algorithm& algorithm) {
+  return fmt::format("{}_{}", name(algorithm.collective), algorithm.engine->name);
+}
 
 }  // namespace shardcomm

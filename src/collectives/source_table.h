@@ -1,6 +1,7 @@
-// What an announcement says of where a rank's bytes are: an entry an item. Before the entries of many items stands, in
-// one number, how they lie in their windows. Ranks whose tensors lie alike, as those of one model do, find each other's
-// bytes by their own addresses and need not read each other's entries, which costs more than short tensors do.
+// What an announcement says of where a rank's bytes are: one entry an item. Before the entries of many items stands one
+// number, the fingerprint of where they lie in their windows. Ranks whose fingerprints are equal, as those of one model
+// are, find each other's bytes from their own addresses and do not read each other's entries, which takes longer than
+// copying short tensors does.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -10,19 +11,22 @@
 namespace shardcomm {
 
 struct SourceTable {
-  uint64_t layout = 0;                     // equal on ranks whose items lie alike; 0: unlike any other
-  bool staged = false;                     // read the bytes from the owner's staging ring
-  std::span<const SourceEntry> entries{};  // none from ranks that offer nothing (broadcast)
-  bool is_like(uint64_t other) const noexcept { return layout != 0 && layout == other; }
+  uint64_t fingerprint = 0;  // equal on ranks whose items lie at the same places of their windows; 0: none
+  bool staged = false;       // the bytes are read from the owner's staging ring
+  std::span<const SourceEntry> entries{};  // empty where no peer reads this rank (broadcast)
+
+  bool matches(uint64_t own_fingerprint) const noexcept { return fingerprint != 0 && fingerprint == own_fingerprint; }
 };
 
-// Items of one announcement; the room of one entry is the layout's.
+// The most items of one announcement. One entry's room is the fingerprint's.
 inline constexpr size_t kMaxEntries = kInlineCapacity / sizeof(SourceEntry) - 1;
 
-// This rank's, written into the payload of its next message.
+// Writes this rank's table into the payload of its next message, and makes the call's kept tables those of this step.
 SourceTable write_table(Execution& execution, const Step& step);
 size_t payload_bytes(const Step& step, const SourceTable& table) noexcept;
-// A peer's, once it has announced. Not for a rank's own, which lies in its peers' caches by now.
+// Reads the table of a peer that has announced. Not for this rank's own, whose cache lines the peers hold by now.
 SourceTable read_table(const Fabric& fabric, const Step& step, Rank peer) noexcept;
+// The tables that are kept with the call for this step, after write_table; null where nothing is kept.
+CallTables* kept_tables(const Step& step) noexcept;
 
 }  // namespace shardcomm

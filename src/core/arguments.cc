@@ -1,7 +1,9 @@
 // The rules of communicator.h that can be checked before any peer is involved; equal on every rank.
+#include "core/arguments.h"
+
 #include <fmt/format.h>
 
-#include "core/core.h"
+#include <optional>
 
 namespace shardcomm {
 namespace {
@@ -148,7 +150,8 @@ Status check(const AllReduceArgs& args) {
 
 Status check(const BroadcastArgs& args, int size) {
   SHARDCOMM_TRY(check_dtype(args.dtype));
-  if (args.root < 0 || args.root >= size) return invalid(fmt::format("root {} is none of {} ranks", args.root, size));
+  if (args.root < 0 || args.root >= size)
+    return invalid(fmt::format("root {} is out of range: the group has {} ranks", args.root, size));
   const auto bytes = bytes_of(args.count, 1, args.dtype);
   if (!bytes) return invalid("count is beyond the address space");
   return check_pointer(args.data, *bytes, args.dtype, "data");

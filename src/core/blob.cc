@@ -1,15 +1,19 @@
 // Blobs that ranks exchange while they meet: fields, each after its length (u64, little endian).
+#include "core/blob.h"
+
 #include <cstring>
 
-#include "core/core.h"
+#include "base/pod.h"
 
 namespace shardcomm {
+
+constexpr size_t kTextBytes = 480;  // of a failure's text
 
 std::string pack(std::initializer_list<std::string_view> fields) {
   std::string blob;
   for (const std::string_view field : fields) {
     const uint64_t bytes = field.size();
-    blob.append(reinterpret_cast<const char*>(&bytes), sizeof bytes);
+    blob.append(as_bytes(bytes));
     blob.append(field);
   }
   return blob;
@@ -32,15 +36,14 @@ Result<std::vector<std::string>> unpack(std::string_view blob, size_t fields) {
 
 std::string pack_status(const Status& status) {
   const auto code = static_cast<int32_t>(status.code());
-  const std::string_view text = status.message().substr(0, kAbortTextBytes);  // blobs have a limit; labels have none
-  return pack({std::string_view(reinterpret_cast<const char*>(&code), sizeof code), text});
+  const std::string_view text = status.message().substr(0, kTextBytes);  // blobs have a limit; labels have none
+  return pack({as_bytes(code), text});
 }
 
 Status first_failure(std::span<const std::string> blobs) {
   for (size_t r = 0; r < blobs.size(); ++r) {
     SHARDCOMM_TRY_ASSIGN(const auto fields, unpack(blobs[r], 2));
-    int32_t code = 0;
-    if (fields[0].size() == sizeof code) std::memcpy(&code, fields[0].data(), sizeof code);
+    const int32_t code = from_bytes<int32_t>(fields[0]).value_or(0);
     if (code != 0) return Status(static_cast<Code>(code), "rank " + std::to_string(r) + ": " + fields[1]);
   }
   return {};

@@ -6,6 +6,8 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "base/pod.h"
+#include "bootstrap/bootstrap.h"
 #include "core/core.h"
 #include "core/window_impl.h"
 #include "shardcomm/bucket.h"
@@ -17,21 +19,22 @@ Item item(const void* in, void* out, size_t count, DType dtype, ReduceOp op = Re
   return {static_cast<const std::byte*>(in), static_cast<std::byte*>(out), count, dtype, op};
 }
 
-Operation operation(Collective collective, std::span<const Item> items, std::string_view label) {
-  return Operation(collective, items, label.substr(0, kLabelBytes - 1));
+Operation make_operation(const Call& call, std::span<const Item> items, std::string_view label) {
+  return Operation(call, items, label.substr(0, kLabelBytes - 1));
 }
 
 Status check_group(const Communicator::Group& self) {
   if (self.size < 1)
     return Status(Code::kInvalidArgument, fmt::format("a world of {} ranks: at least 1 is needed", self.size));
   if (self.rank >= 0 && self.rank < self.size) return {};
-  return Status(Code::kInvalidArgument, fmt::format("rank {} is none of {} ranks", self.rank, self.size));
+  return Status(Code::kInvalidArgument,
+                fmt::format("rank {} is out of range: the group has {} ranks", self.rank, self.size));
 }
 
 // How these ranks reach what `shape` describes: ordinary memory in one way only.
 SourceKind as_reached(const Fabric& fabric, const Shape& shape) {
   if (shape.memory != SourceKind::kAttached && shape.memory != SourceKind::kStaged) return shape.memory;
-  if (fabric.is_one_process()) return SourceKind::kMapped;
+  if (fabric.windows->is_one_process()) return SourceKind::kMapped;
   return fabric.attaches(reduces(shape.collective)) ? SourceKind::kAttached : SourceKind::kStaged;
 }
 
@@ -49,11 +52,11 @@ Communicator& Communicator::operator=(Communicator&& other) noexcept {
 Communicator::~Communicator() {
   if (impl_ == nullptr) return;
   Core& core = *impl_->core;
-  if (core.turnstile.passed() + 1 < core.next_epoch) {
-    core.abort(
+  if (!core.is_idle()) {
+    core.health.abort(
         Status(Code::kAborted, fmt::format("rank {} destroyed the communicator with operations in flight", rank())));
   }
-  (void)core.failure();  // of which a rank that was in no call has not heard
+  (void)core.health.failure();  // a rank that was idle has not recorded the failure yet
 }
 
 Result<Communicator> Communicator::create(Store& store, Group self, const Options& options) {
@@ -66,7 +69,7 @@ Result<Communicator> Communicator::create(Store& store, Group self, const Option
   const Exchange over_store = [&](std::string_view step, std::string_view blob) {
     return bootstrap::exchange(store, prefix + std::string(step), self.rank, self.size, blob, deadline);
   };
-  Result<Connection> connection = connect_ranks(self, options, deadline, {over_store});
+  Result<Connection> connection = connect_ranks(self, options, deadline, {.exchange = over_store});
   if (!connection.ok()) return connection.status().context(doing);
   return Communicator(
       std::make_unique<Impl>(Impl{std::make_shared<Core>(self, options, std::move(connection).value())}));
@@ -78,12 +81,10 @@ Result<std::optional<Communicator>> Communicator::split(int color, int key) {
     int color, key;
   };
   const Wish mine{color, key};
-  SHARDCOMM_TRY_ASSIGN(const auto wishes, core.exchange({reinterpret_cast<const char*>(&mine), sizeof mine}, "split"));
+  SHARDCOMM_TRY_ASSIGN(const auto wishes, core.exchange(as_bytes(mine), "split"));
   std::vector<std::pair<int, Rank>> order;  // (key, parent rank) of this color's members
   for (Rank r = 0; r < size(); ++r) {
-    Wish wish{};
-    const std::string& blob = wishes[static_cast<size_t>(r)];
-    if (blob.size() == sizeof wish) std::copy(blob.begin(), blob.end(), reinterpret_cast<char*>(&wish));
+    const Wish wish = from_bytes<Wish>(wishes[static_cast<size_t>(r)]).value_or(Wish{});
     if (wish.color == color) order.emplace_back(wish.key, r);
   }
   std::sort(order.begin(), order.end());
@@ -100,8 +101,9 @@ Result<std::optional<Communicator>> Communicator::split(int color, int key) {
   Group group{0, static_cast<int>(order.size()), core.self.device};
   if (color >= 0) {
     group.rank = static_cast<Rank>(std::find(order.begin(), order.end(), std::pair(key, rank())) - order.begin());
-    connection = connect_ranks(group, core.options, std::chrono::steady_clock::now() + core.options.init_timeout,
-                               {over_parent, core.flight->place().job, core.channels()});
+    connection = connect_ranks(
+        group, core.options, std::chrono::steady_clock::now() + core.options.init_timeout,
+        {.exchange = over_parent, .job = core.flight->place().job, .most_copy_threads = core.copy_threads()});
   }
   while (exchanges_left > 0) SHARDCOMM_TRY(over_parent("", "").status());
   if (!connection) return std::optional<Communicator>();
@@ -115,67 +117,67 @@ int Communicator::size() const noexcept { return impl_->core->self.size; }
 const Topology& Communicator::topology() const noexcept { return impl_->core->topology; }
 const Options& Communicator::options() const noexcept { return impl_->core->options; }
 TrafficCounters Communicator::traffic() const noexcept { return impl_->core->traffic(); }
-Status Communicator::health() const { return impl_->core->health(); }
+Status Communicator::health() const { return impl_->core->health.check(); }
 
 void Communicator::abort(std::string_view why) noexcept {
-  impl_->core->abort(Status(Code::kAborted, fmt::format("rank {} aborted: {}", rank(), why)));
+  impl_->core->health.abort(Status(Code::kAborted, fmt::format("rank {} aborted: {}", rank(), why)));
 }
 
 Result<Work> Communicator::all_gather(const AllGatherArgs& args, StreamRef stream) {
   SHARDCOMM_TRY(check(args, impl_->core->self.rank, impl_->core->self.size));
-  const Item one = item(args.shard, args.full, args.count, args.dtype);
-  Operation made = operation(Collective::kAllGather, {&one, 1}, args.label);
-  return impl_->core->submit(made, stream);
+  const Item tensor = item(args.shard, args.full, args.count, args.dtype);
+  Operation operation = make_operation({.collective = Collective::kAllGather}, {&tensor, 1}, args.label);
+  return impl_->core->submit(operation, stream);
 }
 
 Result<Work> Communicator::reduce_scatter(const ReduceScatterArgs& args, StreamRef stream) {
   SHARDCOMM_TRY(check(args, impl_->core->self.rank, impl_->core->self.size));
-  const Item one = item(args.full, args.shard, args.count, args.dtype, args.op);
-  Operation made = operation(Collective::kReduceScatter, {&one, 1}, args.label);
-  return impl_->core->submit(made, stream);
+  const Item tensor = item(args.full, args.shard, args.count, args.dtype, args.op);
+  Operation operation = make_operation({.collective = Collective::kReduceScatter}, {&tensor, 1}, args.label);
+  return impl_->core->submit(operation, stream);
 }
 
 Result<Work> Communicator::all_reduce(const AllReduceArgs& args, StreamRef stream) {
   SHARDCOMM_TRY(check(args));
-  const Item one = item(args.in, args.out, args.count, args.dtype, args.op);
-  Operation made = operation(Collective::kAllReduce, {&one, 1}, args.label);
-  return impl_->core->submit(made, stream);
+  const Item tensor = item(args.in, args.out, args.count, args.dtype, args.op);
+  Operation operation = make_operation({.collective = Collective::kAllReduce}, {&tensor, 1}, args.label);
+  return impl_->core->submit(operation, stream);
 }
 
 Result<Work> Communicator::broadcast(const BroadcastArgs& args, StreamRef stream) {
   SHARDCOMM_TRY(check(args, impl_->core->self.size));
-  const Item one = item(args.data, args.data, args.count, args.dtype);
-  Operation made = operation(Collective::kBroadcast, {&one, 1}, args.label);
-  made.root = args.root;
-  return impl_->core->submit(made, stream);
+  const Item tensor = item(args.data, args.data, args.count, args.dtype);
+  const Call call{.collective = Collective::kBroadcast, .root_or_items = args.root};
+  Operation operation = make_operation(call, {&tensor, 1}, args.label);
+  return impl_->core->submit(operation, stream);
 }
 
 Result<Work> Communicator::all_to_all(const AllToAllArgs& args, StreamRef stream) {
   SHARDCOMM_TRY(check(args, impl_->core->self.size));
-  const Item one = item(args.in, args.out, args.count_per_rank, args.dtype);
-  Operation made = operation(Collective::kAllToAll, {&one, 1}, args.label);
-  return impl_->core->submit(made, stream);
+  const Item tensor = item(args.in, args.out, args.count_per_rank, args.dtype);
+  Operation operation = make_operation({.collective = Collective::kAllToAll}, {&tensor, 1}, args.label);
+  return impl_->core->submit(operation, stream);
 }
 
 Result<Work> Communicator::barrier(StreamRef stream, std::string_view label) {
-  Operation made = operation(Collective::kBarrier, {}, label);
-  return impl_->core->submit(made, stream);
+  Operation operation = make_operation({.collective = Collective::kBarrier}, {}, label);
+  return impl_->core->submit(operation, stream);
 }
 
 Result<Work> Communicator::all_gather_v(const AllGatherVArgs& args, StreamRef stream) {
   SHARDCOMM_TRY(check(args, impl_->core->self.rank, impl_->core->self.size));
-  const Item one = item(args.shard, args.full, 0, args.dtype);
-  Operation made = operation(Collective::kAllGatherV, {&one, 1}, args.label);
-  made.counts = args.counts;
-  return impl_->core->submit(made, stream);
+  const Item tensor = item(args.shard, args.full, 0, args.dtype);
+  Operation operation = make_operation({.collective = Collective::kAllGatherV}, {&tensor, 1}, args.label);
+  operation.counts = args.counts;
+  return impl_->core->submit(operation, stream);
 }
 
 Result<Work> Communicator::reduce_scatter_v(const ReduceScatterVArgs& args, StreamRef stream) {
   SHARDCOMM_TRY(check(args, impl_->core->self.rank, impl_->core->self.size));
-  const Item one = item(args.full, args.shard, 0, args.dtype, args.op);
-  Operation made = operation(Collective::kReduceScatterV, {&one, 1}, args.label);
-  made.counts = args.counts;
-  return impl_->core->submit(made, stream);
+  const Item tensor = item(args.full, args.shard, 0, args.dtype, args.op);
+  Operation operation = make_operation({.collective = Collective::kReduceScatterV}, {&tensor, 1}, args.label);
+  operation.counts = args.counts;
+  return impl_->core->submit(operation, stream);
 }
 
 Result<Work> Communicator::all_gather_many(std::span<const GatherItem> items, StreamRef stream,
@@ -200,16 +202,16 @@ Result<Work> Communicator::reduce_scatter(Bucket& bucket, ReduceOp op, StreamRef
 
 CollectivePlan Communicator::explain(const Shape& shape) const {
   const Core& core = *impl_->core;
-  const Item one{nullptr, nullptr, shape.count, shape.dtype, ReduceOp::kSum};
-  const std::vector<size_t> counts(static_cast<size_t>(size()),
-                                   shape.count);  // ragged forms: explained with equal shards
-  Operation made = operation(shape.collective, {&one, 1}, {});
-  if (shape.collective == Collective::kAllGatherV || shape.collective == Collective::kReduceScatterV)
-    made.counts = counts;
-  prepare(made, size());
-  made.workload.memory = as_reached(*core.fabric, shape);
-  CollectivePlan plan = core.chooser.explain(made.workload);
-  plan.transport = core.fabric->transport_name();
+  const Item tensor{nullptr, nullptr, shape.count, shape.dtype, ReduceOp::kSum};
+  const std::vector<size_t> counts(static_cast<size_t>(size()), shape.count);  // ragged forms: as if all were equal
+  const CollectiveTraits& has = traits(shape.collective);
+  Operation operation =
+      make_operation({.collective = shape.collective}, {&tensor, has.has_elements ? size_t{1} : 0}, {});
+  if (has.is_ragged) operation.counts = counts;
+  prepare(operation, size());
+  operation.workload.memory = as_reached(*core.fabric, shape);
+  CollectivePlan plan = core.chooser.explain(operation.workload);
+  plan.transport = core.fabric->transport->name();
   plan.chunk_bytes = core.options.chunk_bytes;
   return plan;
 }

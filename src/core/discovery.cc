@@ -4,12 +4,15 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstring>
 #include <fstream>
 #include <iterator>
+#include <optional>
 
+#include "base/hash.h"
 #include "base/log.h"
-#include "core/core.h"
+#include "base/pod.h"
+#include "core/blob.h"
+#include "core/connection.h"
 #include "core/locality.h"
 
 namespace shardcomm {
@@ -35,35 +38,52 @@ std::string protocol_text(const Options& options, const Result<MachineModel>& ma
 }
 
 // Threads of this rank that move the bytes of a large operation: its share of the cores, as far as it may run on them.
-int count_channels(const Options& options, const std::string& own_cores, const Topology& topology, int most) {
+int count_copy_threads(const Options& options, const std::string& own_cores, const Topology& topology, int most) {
   constexpr int kMost = 8;  // more than the memory of one socket has use for, in most machines
-  if (options.channels != 0) return static_cast<int>(options.channels);
+  if (options.copy_threads != 0) return static_cast<int>(options.copy_threads);
   const int share = std::min(count_cores({&own_cores, 1}), topology.cores_per_node / topology.world_size);
   return std::clamp(share, 1, most == 0 ? kMost : std::min(most, kMost));
 }
 
-// FNV-1a of the cards, which carry random tokens: the same on these ranks, and nowhere else.
+// The cards carry random tokens, so their hash is the same on these ranks and on no others.
 uint64_t identity_of(std::span<const std::string> cards) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const std::string& card : cards) {
-    for (const char c : card) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  }
-  return hash;
+  WordHash hash;
+  for (const std::string& card : cards) hash.add(card);
+  return hash.value();
 }
 
-Result<std::unique_ptr<MappedTransport>> open_transport(Device device, const Options& options) {
+// A mask of the rows by which peers' memory is mapped.
+uint8_t mapped_rows(std::span<const TransportEntry> entries) {
+  unsigned rows = 0;
+  for (size_t row = 0; row < entries.size(); ++row) {
+    if (entries[row].kind == TransportKind::kMapped) rows |= 1U << row;
+  }
+  return static_cast<uint8_t>(rows);
+}
+
+struct OpenTransport {
+  size_t row;  // of the list that it was chosen from
+  std::unique_ptr<Transport> transport;
+};
+
+// The first that this rank allows and can use.
+Result<OpenTransport> open_transport(std::span<const TransportEntry> entries, Device device, const Options& options) {
   if (device.kind != Device::Kind::kHost)
     return Status(Code::kUnsupported, "built without CUDA: the device must be the host");
   std::string reasons;
-  for (const TransportEntry& entry : transports()) {
+  for (size_t row = 0; row < entries.size(); ++row) {
+    const TransportEntry& entry = entries[row];
     const std::string listed = "," + options.transports + ",";
     if (options.transports != "auto" && listed.find(fmt::format(",{},", entry.name)) == std::string::npos) continue;
     const Status usable = entry.probe(device);
-    if (usable.ok()) return entry.open(device, options);
+    if (usable.ok()) {
+      SHARDCOMM_TRY_ASSIGN(auto transport, entry.open(device, options));
+      return OpenTransport{row, std::move(transport)};
+    }
     reasons += fmt::format("; {}: {}", entry.name, usable.message());
   }
   std::string known;
-  for (const TransportEntry& entry : transports()) known += fmt::format("{}{}", known.empty() ? "" : ", ", entry.name);
+  for (const TransportEntry& entry : entries) known += fmt::format("{}{}", known.empty() ? "" : ", ", entry.name);
   return Status(Code::kUnavailable,
                 fmt::format("no usable transport in '{}' (built in: {}){}", options.transports, known, reasons));
 }
@@ -73,19 +93,17 @@ Result<std::unique_ptr<MappedTransport>> open_transport(Device device, const Opt
 std::string measured_access(const Options& options, const MachineModel& machine, int size) {
   const bool known = machine.attach_gbs && machine.staged_gbs;
   if (known || size == 1 || options.memory_access != "auto") return {};
-  const AccessSpeed speed = access_speed();
-  return {reinterpret_cast<const char*>(&speed), sizeof speed};
+  return std::string(as_bytes(access_speed()));
 }
 
 // In place of the model's own figures, the mean of what the ranks measured.
 void use_measured(MachineModel& machine, std::span<const std::string> speeds) {
   AccessSpeed sum;
   for (const std::string& bytes : speeds) {
-    AccessSpeed one;
-    if (bytes.size() != sizeof one) return;
-    std::memcpy(&one, bytes.data(), sizeof one);
-    sum.attach_gbs += one.attach_gbs;
-    sum.staged_gbs += one.staged_gbs;
+    const std::optional<AccessSpeed> measured = from_bytes<AccessSpeed>(bytes);
+    if (!measured) return;
+    sum.attach_gbs += measured->attach_gbs;
+    sum.staged_gbs += measured->staged_gbs;
   }
   machine.attach_gbs = sum.attach_gbs / static_cast<double>(speeds.size());
   machine.staged_gbs = sum.staged_gbs / static_cast<double>(speeds.size());
@@ -99,70 +117,89 @@ std::vector<Rank> find_reading_order(Rank me, std::span<const std::string> cores
   return order;
 }
 
+// This rank's side of the meeting, before it knows its peers.
 struct Prepared {
-  std::optional<Fabric::Offer> offer;
+  std::optional<FabricOffer> offer;
+  size_t row = 0;    // of its transport
   std::string blob;  // status, transport card, control card, usable cores, measured access
 };
 
-Prepared prepare(Communicator::Group self, const Options& options, const MachineModel& machine) {
-  const auto attempt = [&]() -> Result<Fabric::Offer> {
-    SHARDCOMM_TRY_ASSIGN(auto transport, open_transport(self.device, options));
-    return Fabric::prepare(std::move(transport), self.rank, self.size, options);
+Prepared prepare(Communicator::Group self, const Options& options, const MachineModel& machine,
+                 std::span<const TransportEntry> entries) {
+  Prepared mine;
+  const auto attempt = [&]() -> Status {
+    SHARDCOMM_TRY_ASSIGN(OpenTransport open, open_transport(entries, self.device, options));
+    mine.row = open.row;
+    SHARDCOMM_TRY_ASSIGN(mine.offer, offer_fabric(std::move(open.transport), self.rank, self.size, options));
+    return {};
   };
-  Result<Fabric::Offer> offer = attempt();
-  if (!offer.ok()) return {std::nullopt, pack({pack_status(offer.status()), "", "", "", ""})};
-  std::string blob = pack({pack_status({}), offer->transport_card, offer->control_card, usable_cores(),
-                           measured_access(options, machine, self.size)});
-  return {std::move(offer).value(), std::move(blob)};
+  if (const Status status = attempt(); !status.ok()) {
+    mine.blob = pack({pack_status(status), "", "", "", ""});
+  } else {
+    mine.blob = pack({pack_status({}), mine.offer->transport_card, mine.offer->control_card, usable_cores(),
+                      measured_access(options, machine, self.size)});
+  }
+  return mine;
 }
 
-// Each channel attaches a part of what is large; a staging ring is filled by one thread.
-void use_channels(MachineModel& machine, int fewest) {
+// Each copying thread attaches a part of what is large; a staging ring is filled by one thread.
+void use_copy_threads(MachineModel& machine, int fewest) {
   if (machine.attach_gbs) *machine.attach_gbs *= fewest;
 }
 
-// Of all ranks, once each has connected.
-struct Readiness {
-  Status attach;  // whether all can attach
-  int fewest_channels;
+// What one rank reports when it has connected.
+struct Report {
+  Status ready;
+  Status attach;  // whether it can attach all others
+  int copy_threads = 1;
+  Reach reach;  // by peer
 };
 
-// The last exchange; the first failure to connect is everybody's.
-Result<Readiness> confirm(const Exchange& exchange, const Status& ready, const Status& attach, int channels) {
-  const std::string_view bytes(reinterpret_cast<const char*>(&channels), sizeof channels);
-  SHARDCOMM_TRY_ASSIGN(const auto blobs, exchange("connected", pack({pack_status(ready), pack_status(attach), bytes})));
+// What all ranks have reported.
+struct Agreed {
+  Status attach;
+  int fewest_copy_threads;
+  PairTransports pairs;
+};
+
+// The last exchange; the first failure to connect is that of all ranks.
+Result<Agreed> agree(const Exchange& exchange, const Report& mine) {
+  const std::string_view reach(reinterpret_cast<const char*>(mine.reach.data()), mine.reach.size());
+  SHARDCOMM_TRY_ASSIGN(const auto blobs, exchange("connected", pack({pack_status(mine.ready), pack_status(mine.attach),
+                                                                     as_bytes(mine.copy_threads), reach})));
   std::vector<std::string> connects, attaches;
-  Readiness all{{}, channels};
+  std::vector<Reach> reach_by_rank;
+  int fewest = mine.copy_threads;
   for (const std::string& blob : blobs) {
-    SHARDCOMM_TRY_ASSIGN(auto fields, unpack(blob, 3));
+    SHARDCOMM_TRY_ASSIGN(auto fields, unpack(blob, 4));
     connects.push_back(std::move(fields[0]));
     attaches.push_back(std::move(fields[1]));
-    int theirs = 1;
-    if (fields[2].size() == sizeof theirs) std::memcpy(&theirs, fields[2].data(), sizeof theirs);
-    all.fewest_channels = std::min(all.fewest_channels, theirs);
+    fewest = std::min(fewest, from_bytes<int>(fields[2]).value_or(1));
+    reach_by_rank.emplace_back(fields[3].begin(), fields[3].end());
+    reach_by_rank.back().resize(blobs.size());
   }
   SHARDCOMM_TRY(first_failure(connects));
-  all.attach = first_failure(attaches);
-  return all;
+  return Agreed{first_failure(attaches), fewest, PairTransports(std::move(reach_by_rank))};
 }
 
-// What all ranks do, by what they have told each other. A reduction copies what it attaches and then reads the copy:
-// that is what staging does, less the pinning of pages, so it stages unless that would be in crumbs, each with signals.
+// What all ranks do, from what they have told each other. A reduction copies what it attaches and then reads the copy.
+// Staging does the same without pinning pages, so a reduction stages, unless the pieces would be so small that signals
+// dominate.
 Attach agree_on_attach(const Status& all_can, const Options& options, const MachineModel& machine,
                        const Fabric& fabric) {
-  constexpr size_t kCrumb = 8 << 10;
+  constexpr size_t kSmallPiece = 8 << 10;
   const std::string_view access = options.memory_access;
   if (access == "staging") return Attach::kNever;
   if (!all_can.ok()) {
-    const Level level = access != "auto" && fabric.rank() == 0 ? Level::kWarn : Level::kDebug;
-    log(level, "rank {}: ordinary memory goes through the staging ring: {}", fabric.rank(), all_can.message());
+    const Level level = access != "auto" && fabric.rank == 0 ? Level::kWarn : Level::kDebug;
+    log(level, "rank {}: ordinary memory goes through the staging ring: {}", fabric.rank, all_can.message());
     return Attach::kNever;
   }
   if (access == "attach_gathers") return Attach::kGathers;
-  const bool crumbs = fabric.staging_slot_bytes() / static_cast<size_t>(fabric.size()) < kCrumb;
-  if (access == "attach" || crumbs) return Attach::kGathersAndReductions;
+  const bool small_pieces = fabric.staging->slot_bytes() / static_cast<size_t>(fabric.size) < kSmallPiece;
+  if (access == "attach" || small_pieces) return Attach::kGathersAndReductions;
   if (!machine.attach_gbs || !machine.staged_gbs) return Attach::kGathers;  // one rank, which reads nobody's
-  log(Level::kDebug, "rank {}: cross-memory attach reads {:.1f} GB/s, the staging ring {:.1f} GB/s", fabric.rank(),
+  log(Level::kDebug, "rank {}: cross-memory attach reads {:.1f} GB/s, the staging ring {:.1f} GB/s", fabric.rank,
       *machine.attach_gbs, *machine.staged_gbs);
   return *machine.attach_gbs >= *machine.staged_gbs ? Attach::kGathers : Attach::kNever;
 }
@@ -182,7 +219,7 @@ Result<Connection> connect_ranks(Communicator::Group self, const Options& option
   }
   SHARDCOMM_TRY(machine.status());  // all ranks have the same
 
-  Prepared mine = prepare(self, options, machine.value());
+  Prepared mine = prepare(self, options, machine.value(), meeting.transports);
   SHARDCOMM_TRY_ASSIGN(const auto blobs, exchange("cards", mine.blob));
   std::vector<std::string> statuses, transport_cards, control_cards, cores, speeds;
   for (const std::string& blob : blobs) {
@@ -197,23 +234,42 @@ Result<Connection> connect_ranks(Communicator::Group self, const Options& option
   use_measured(machine.value(), speeds);
   Topology topology = Topology::single_node(self.size, count_cores(cores));
 
-  Result<std::unique_ptr<Fabric>> connected =
-      Fabric::connect(*mine.offer, transport_cards, control_cards, options, deadline);
-  Result<std::unique_ptr<FlightRecorder>> flight =
-      FlightRecorder::create({meeting.job, identity_of(control_cards), self.rank, self.size}, options);
-  const Status ready = connected.ok() ? flight.status() : connected.status();
-  const Status attach = connected.ok() ? connected.value()->can_attach_all() : Status();
-  const int channels = count_channels(options, cores[static_cast<size_t>(self.rank)], topology, meeting.most_channels);
-  SHARDCOMM_TRY_ASSIGN(const Readiness all, confirm(exchange, ready, attach, channels));
-  use_channels(machine.value(), all.fewest_channels);
-  SHARDCOMM_TRY_ASSIGN(Chooser chooser, Chooser::create({topology, machine.value()}, options.algorithm));
-  std::shared_ptr<Fabric> fabric = std::move(connected).value();
-  fabric->set_attach(agree_on_attach(all.attach, options, machine.value(), *fabric));
-  fabric->set_oversubscribed(self.size > topology.cores_per_node);
-  fabric->release_cards();  // every peer has mapped what it needs
-  return Connection{std::move(fabric),  std::move(topology),
-                    std::move(chooser), std::move(flight).value(),
-                    channels,           find_reading_order(self.rank, cores)};
+  Report report;
+  std::unique_ptr<Fabric> fabric;
+  std::unique_ptr<FlightRecorder> flight;
+  const auto connect = [&]() -> Status {
+    for (const Status& reached : mine.offer->transport->connect(self.rank, transport_cards, deadline)) {
+      report.reach.push_back(static_cast<uint8_t>(reached.ok() ? 1U << mine.row : 0U));
+      if (report.ready.ok()) report.ready = reached;
+    }
+    SHARDCOMM_TRY(report.ready);
+    const bool oversubscribed = self.size > topology.cores_per_node;
+    SHARDCOMM_TRY_ASSIGN(fabric, connect_fabric(*mine.offer, control_cards, options, oversubscribed));
+    report.attach = fabric->can_attach_all();
+    SHARDCOMM_TRY_ASSIGN(
+        flight,
+        FlightRecorder::create(
+            {.job = meeting.job, .communicator = identity_of(control_cards), .rank = self.rank, .size = self.size},
+            options));
+    return {};
+  };
+  report.ready = connect();
+  report.copy_threads =
+      count_copy_threads(options, cores[static_cast<size_t>(self.rank)], topology, meeting.most_copy_threads);
+  SHARDCOMM_TRY_ASSIGN(const Agreed agreed, agree(exchange, report));
+
+  topology.node_of = agreed.pairs.nodes(mapped_rows(meeting.transports));
+  use_copy_threads(machine.value(), agreed.fewest_copy_threads);
+  SHARDCOMM_TRY_ASSIGN(Chooser chooser,
+                       Chooser::create({topology, machine.value()}, fabric->transport->kind(), options.algorithm));
+  fabric->attach = agree_on_attach(agreed.attach, options, machine.value(), *fabric);
+  fabric->shared->close_fd();  // every peer has mapped what it needs
+  return Connection{.fabric = std::move(fabric),
+                    .topology = std::move(topology),
+                    .chooser = std::move(chooser),
+                    .flight = std::move(flight),
+                    .copy_threads = report.copy_threads,
+                    .reading_order = find_reading_order(self.rank, cores)};
 }
 
 }  // namespace shardcomm

@@ -1,7 +1,6 @@
 #include "core/known_calls.h"
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
+#include "base/hash.h"
 
 namespace shardcomm {
 
@@ -13,7 +12,7 @@ void KnownCalls::keep(std::shared_ptr<KnownCall> call) {
     bytes_ = 0;
   }
   const Ends ends{call->items.front(), call->items.back(), call->items.size()};
-  auto& place = calls_[key(call->operation.collective, ends, call->label)];
+  auto& place = calls_[key(call->operation.call().collective, ends, call->label)];
   if (place != nullptr) bytes_ -= place->bytes(ranks_);
   bytes_ += bytes;
   place = std::move(call);
@@ -22,7 +21,7 @@ void KnownCalls::keep(std::shared_ptr<KnownCall> call) {
 uint64_t KnownCalls::key(Collective collective, const Ends& ends, std::string_view label) noexcept {
   const uint64_t words[] = {static_cast<uint64_t>(collective), ends.items, reinterpret_cast<uint64_t>(ends.first.in),
                             reinterpret_cast<uint64_t>(ends.first.out), reinterpret_cast<uint64_t>(ends.last.out)};
-  return XXH3_64bits_withSeed(words, sizeof words, XXH3_64bits(label.data(), label.size()));
+  return hash_bytes(words, sizeof words, hash_text(label));
 }
 
 }  // namespace shardcomm

@@ -35,7 +35,7 @@ class KnownCalls {
     const auto found = calls_.find(key(collective, ends, label));
     if (found == calls_.end()) return nullptr;
     const KnownCall& call = *found->second;
-    const bool same = call.operation.collective == collective && call.label == label &&
+    const bool same = call.operation.call().collective == collective && call.label == label &&
                       std::equal(given.begin(), given.end(), call.items.begin(), call.items.end(),
                                  [](const Given& one, const Item& item) { return item_of(one) == item; });
     return same ? found->second : nullptr;

@@ -1,6 +1,7 @@
 // Mosaic windows: the memory of a window, mapped once more side by side, and the gather that copies nothing.
 #include <fmt/format.h>
 
+#include "base/pod.h"
 #include "core/core.h"
 #include "core/window_impl.h"
 
@@ -23,29 +24,29 @@ size_t MosaicWindow::granularity_bytes() noexcept { return page_bytes(); }
 
 Result<MosaicWindow> Communicator::allocate_mosaic(size_t shard_bytes, std::string_view label) {
   if (shard_bytes == 0 || shard_bytes % page_bytes() != 0) {
-    return Status(Code::kInvalidArgument, fmt::format("mosaic '{}': a shard of {} bytes is no multiple of {}, a page",
-                                                      label, shard_bytes, page_bytes()));
+    return Status(Code::kInvalidArgument,
+                  fmt::format("mosaic '{}': a shard of {} bytes is not a multiple of {}, a page", label, shard_bytes,
+                              page_bytes()));
   }
   Core& core = *impl_->core;
   SHARDCOMM_TRY_ASSIGN(const auto sizes,
-                       core.exchange({reinterpret_cast<const char*>(&shard_bytes), sizeof shard_bytes},
-                                     fmt::format("allocate_mosaic {}", label)));
+                       core.exchange(as_bytes(shard_bytes), fmt::format("allocate_mosaic {}", label)));
   for (size_t r = 1; r < sizes.size(); ++r) {
     if (sizes[r] == sizes[0]) continue;
     return Status(Code::kFailedPrecondition,
                   fmt::format("mosaic '{}': ranks 0 and {} have shards of different sizes", label, r));
   }
   SHARDCOMM_TRY_ASSIGN(SharedMemory memory, share_memory(core, shard_bytes, label));
-  Result<Mosaic> mosaic = Mosaic::create(memory.mapping.views);
+  Result<Mosaic> mosaic = Mosaic::create(memory.mapping.by_rank, shard_bytes);
   SHARDCOMM_TRY(agree_on(core, mosaic.status(), "allocate_mosaic: side by side"));
   return MosaicWindow(std::make_unique<MosaicWindow::Impl>(
       MosaicWindow::Impl{Window(window_over(core, std::move(memory), label)), std::move(mosaic).value()}));
 }
 
 Result<Work> Communicator::all_gather(const MosaicWindow& mosaic, StreamRef stream) {
-  const Item one{mosaic.shard(), nullptr, mosaic.shard_bytes(), DType::kU8, ReduceOp::kSum};
-  Operation operation(Collective::kAllGather, {&one, 1}, mosaic.label().substr(0, kLabelBytes - 1));
-  operation.mosaic = true;
+  const Item shard{mosaic.shard(), nullptr, mosaic.shard_bytes(), DType::kU8, ReduceOp::kSum};
+  const Call call{.collective = Collective::kAllGather, .kind = CallKind::kMosaic};
+  Operation operation(call, {&shard, 1}, mosaic.label().substr(0, kLabelBytes - 1));
   return impl_->core->submit(operation, stream);
 }
 

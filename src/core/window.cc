@@ -3,8 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
-
+#include "base/pod.h"
 #include "core/core.h"
 
 namespace shardcomm {
@@ -19,8 +18,7 @@ struct Need {
 Status check_memory(std::span<const std::string> blobs, std::string_view label) {
   uint64_t needed = 0, available = UINT64_MAX;
   for (const std::string& blob : blobs) {
-    Need need{};
-    if (blob.size() == sizeof need) std::memcpy(&need, blob.data(), sizeof need);
+    const Need need = from_bytes<Need>(blob).value_or(Need{});
     needed = needed + need.bytes < needed ? UINT64_MAX : needed + need.bytes;
     available = std::min(available, need.available);
   }
@@ -30,15 +28,10 @@ Status check_memory(std::span<const std::string> blobs, std::string_view label) 
                             blobs.size(), available));
 }
 
-template <class T>
-std::string_view as_blob(const T& value) {
-  return {reinterpret_cast<const char*>(&value), sizeof value};
-}
-
 }  // namespace
 
 Window::Impl::~Impl() {
-  if (const auto alive = fabric.lock(); alive != nullptr && id != kNoWindow) alive->close_window(id);
+  if (const auto alive = fabric.lock(); alive != nullptr && id != kNoWindow) alive->windows->close(id);
 }
 
 Window::Window(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
@@ -49,18 +42,20 @@ std::byte* Window::data() const noexcept { return impl_->base; }
 size_t Window::size_bytes() const noexcept { return impl_->size_bytes; }
 std::string_view Window::label() const noexcept { return impl_->label; }
 bool Window::owns_memory() const noexcept { return impl_->owns; }
+bool Window::is_enrolled() const noexcept { return impl_->registration != nullptr; }
 
 Result<SharedMemory> share_memory(Core& core, size_t bytes, std::string_view label) {
   const Need need{bytes, memory_available_bytes()};
-  SHARDCOMM_TRY_ASSIGN(const auto needs, core.exchange(as_blob(need), fmt::format("allocate_window {}", label)));
+  SHARDCOMM_TRY_ASSIGN(const auto needs, core.exchange(as_bytes(need), fmt::format("allocate_window {}", label)));
   SHARDCOMM_TRY(check_memory(needs, label));
 
   // Each rank brings its segment's card, or why it has none.
   Result<Segment> segment = Segment::create(bytes, fmt::format("window '{}'", label));
-  Result<Card> card = segment.ok() ? core.fabric->share(*segment) : Result<Card>(segment.status());
+  Result<Card> card =
+      segment.ok() ? core.fabric->transport->share(segment->allocation()) : Result<Card>(segment.status());
   const auto base = reinterpret_cast<uint64_t>(segment.ok() ? segment->data() : nullptr);
   SHARDCOMM_TRY_ASSIGN(const auto blobs,
-                       core.exchange(pack({pack_status(card.status()), card.ok() ? *card : "", as_blob(base)}),
+                       core.exchange(pack({pack_status(card.status()), card.ok() ? *card : "", as_bytes(base)}),
                                      "allocate_window: cards"));
   std::vector<std::string> statuses, cards;
   std::vector<uint64_t> bases;
@@ -68,10 +63,10 @@ Result<SharedMemory> share_memory(Core& core, size_t bytes, std::string_view lab
     SHARDCOMM_TRY_ASSIGN(auto fields, unpack(blob, 3));
     statuses.push_back(std::move(fields[0]));
     cards.push_back(std::move(fields[1]));
-    if (fields[2].size() == sizeof base) std::memcpy(&bases.emplace_back(), fields[2].data(), sizeof base);
+    bases.push_back(from_bytes<uint64_t>(fields[2]).value_or(0));
   }
   SHARDCOMM_TRY(first_failure(statuses));
-  auto mapping = core.fabric->map_window(cards);
+  auto mapping = core.fabric->transport->map(cards);
   SHARDCOMM_TRY(agree_on(core, mapping.status(), "allocate_window: mapped"));
   segment->close_fd();
   return SharedMemory{std::move(segment).value(), std::move(bases), std::move(mapping).value()};
@@ -90,7 +85,10 @@ std::unique_ptr<Window::Impl> window_over(Core& core, SharedMemory memory, std::
   impl->label = label;
   impl->owns = true;
   impl->fabric = core.fabric;
-  impl->id = core.fabric->add_window(impl->base, impl->size_bytes, std::move(memory.bases), std::move(memory.mapping));
+  impl->id = core.fabric->windows->add({.base = impl->base,
+                                        .bytes = impl->size_bytes,
+                                        .raw_base_by_rank = std::move(memory.bases),
+                                        .mapping = std::move(memory.mapping)});
   return impl;
 }
 
@@ -100,15 +98,21 @@ Result<Window> Communicator::allocate_window(size_t size_bytes, std::string_view
   return Window(window_over(core, std::move(memory), label));
 }
 
-// The memory stays the caller's. Threads of one process read it in place, other processes by attach or staging; what
-// transports that pin memory will want to know is known here.
+Result<std::unique_ptr<Window::Impl>> enroll_memory(Core& core, std::span<std::byte> memory, std::string_view label) {
+  Result<Registration> registration =
+      core.fabric->transport->enroll({.base = memory.data(), .bytes = memory.size(), .device = core.self.device});
+  SHARDCOMM_TRY(agree_on(core, registration.status(), fmt::format("register_window {}", label)));
+  auto impl = std::make_unique<Window::Impl>();
+  impl->base = memory.data();
+  impl->size_bytes = memory.size();
+  impl->label = label;
+  impl->registration = std::move(registration).value();
+  return impl;
+}
+
 Result<Window> Communicator::register_window(void* base, size_t size_bytes, std::string_view label) {
   if (base == nullptr && size_bytes != 0) return Status(Code::kInvalidArgument, "base is null");
-  SHARDCOMM_TRY(impl_->core->exchange(as_blob(size_bytes), fmt::format("register_window {}", label)).status());
-  auto impl = std::make_unique<Window::Impl>();
-  impl->base = static_cast<std::byte*>(base);
-  impl->size_bytes = size_bytes;
-  impl->label = label;
+  SHARDCOMM_TRY_ASSIGN(auto impl, enroll_memory(*impl_->core, {static_cast<std::byte*>(base), size_bytes}, label));
   return Window(std::move(impl));
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@ struct Window::Impl {
   bool owns = false;
   std::weak_ptr<Fabric> fabric;
   uint32_t id = kNoWindow;
+  Registration registration;  // of registered memory, where the transport needs one
 };
 
 class Core;
@@ -27,12 +29,15 @@ class Core;
 struct SharedMemory {
   Segment segment;
   std::vector<uint64_t> bases;  // by rank, in the owners' processes
-  MappedTransport::Mapping mapping;
+  PeerMapping mapping;
 };
 // Collective; a failure on one rank is the same failure on all.
 Result<SharedMemory> share_memory(Core& core, size_t bytes, std::string_view label);
-// Enters it into the fabric.
+// Adds it to the windows of the fabric.
 std::unique_ptr<Window::Impl> window_over(Core& core, SharedMemory memory, std::string_view label);
+// Collective: makes memory of the caller known to the transport, where the transport reaches memory only after it was
+// pinned or registered.
+Result<std::unique_ptr<Window::Impl>> enroll_memory(Core& core, std::span<std::byte> memory, std::string_view label);
 // Collective: the first rank's failure, if there is one.
 Status agree_on(Core& core, const Status& status, std::string_view label);
 

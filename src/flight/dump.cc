@@ -1,6 +1,5 @@
 #include "flight/dump.h"
 
-#include "flight/call.h"
 #include "flight/ticks.h"
 #include "shardcomm/status.h"
 
@@ -13,15 +12,15 @@ void write_time(JsonWriter& out, std::string_view name, int64_t ns) noexcept {
 }
 
 void write_entry(JsonWriter& out, const FlightEntry& entry, const TickScale& scale) noexcept {
-  const auto collective = collective_of(entry.collective);
-  const CallFields fields = fields_of(collective);
+  const Call& call = entry.call;
+  const CallFields has = fields_of(call);
   out.raw("{\"epoch\":").number(static_cast<int64_t>(entry.epoch)).raw(",\"operation\":");
-  out.text(collective ? name(*collective) : "agreement");
-  if (fields.elements) out.raw(",\"dtype\":").text(name(static_cast<DType>(entry.dtype)));
-  if (fields.op) out.raw(",\"op\":").text(name(static_cast<ReduceOp>(entry.op)));
-  if (fields.elements || fields.items) out.raw(",\"count\":").number(static_cast<int64_t>(entry.count));
-  if (fields.root) out.raw(",\"root\":").number(entry.root);
-  if (fields.items) out.raw(",\"items\":").number(entry.root);
+  out.text(call.kind == CallKind::kAgreement ? "agreement" : name(call.collective));
+  if (has.dtype) out.raw(",\"dtype\":").text(name(call.dtype));
+  if (has.op) out.raw(",\"op\":").text(name(call.op));
+  if (has.count) out.raw(",\"count\":").number(static_cast<int64_t>(call.count));
+  if (has.root) out.raw(",\"root\":").number(call.root_or_items);
+  if (has.items) out.raw(",\"items\":").number(call.root_or_items);
   out.raw(",\"label\":").text(fixed_text(entry.label, sizeof entry.label));
   write_time(out, ",\"enqueued_ns\":", scale.steady_ns(entry.enqueued));
   write_time(out, ",\"started_ns\":", scale.steady_ns(entry.started));

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "base/birthplace.h"
+#include "base/call.h"
 #include "shardcomm/options.h"
 #include "shardcomm/status.h"
 #include "shardcomm/types.h"
@@ -17,18 +18,6 @@
 namespace shardcomm {
 
 struct FlightSegment;
-
-inline constexpr uint8_t kFlightAgreement = 255;  // instead of a collective: ranks agree on a window or a split
-
-// What an operation is, to whoever reads of it.
-struct FlightCall {
-  uint8_t collective = kFlightAgreement;
-  uint8_t dtype = 0;
-  uint8_t op = 0;
-  int32_t root = 0;  // or the number of items
-  uint64_t count = 0;
-  std::string_view label = {};  // 31 bytes are kept
-};
 
 class FlightRecorder {
  public:
@@ -49,7 +38,7 @@ class FlightRecorder {
 
   // enqueue: one thread at a time, epochs ascending from 1. start and finish: one operation at a time, and only of
   // those that run. None of them in a forked child.
-  void enqueue(uint64_t epoch, const FlightCall& call, uint64_t now) noexcept;
+  void enqueue(uint64_t epoch, const Call& call, std::string_view label, uint64_t now) noexcept;
   void start(uint64_t epoch, uint64_t now) noexcept;
   void finish(uint64_t epoch, Code outcome) noexcept;
 

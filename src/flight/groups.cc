@@ -7,8 +7,7 @@
 #include <map>
 #include <set>
 
-#include "flight/call.h"
-#include "shardcomm/flight.h"
+#include "flight/image.h"
 
 namespace shardcomm {
 namespace {
@@ -105,17 +104,7 @@ std::string_view name(FlightState state) noexcept {
   return i < kStateNames.size() ? kStateNames[i] : "unknown";
 }
 
-std::string FlightOperation::call() const {
-  const CallFields has = fields_of(collective);
-  std::string text(collective ? shardcomm::name(*collective) : "agreement");
-  if (has.elements) fmt::format_to(std::back_inserter(text), " {}", shardcomm::name(dtype));
-  if (has.elements || has.items) fmt::format_to(std::back_inserter(text), " {}", count);
-  if (has.items) fmt::format_to(std::back_inserter(text), " in {} items", items);
-  if (has.op) fmt::format_to(std::back_inserter(text), " {}", shardcomm::name(op));
-  if (has.root) fmt::format_to(std::back_inserter(text), " from root {}", root);
-  if (!label.empty()) fmt::format_to(std::back_inserter(text), " '{}'", label);
-  return text;
-}
+std::string FlightOperation::call() const { return text(call_of(*this), label); }
 
 std::vector<FlightPlace> FlightGroup::places() const {
   std::vector<Progress> progress;

@@ -9,22 +9,22 @@
 
 #include <memory>
 
-#include "flight/call.h"
 #include "flight/ticks.h"
 
 namespace shardcomm {
 namespace {
 
 FlightOperation operation_of(const FlightEntry& entry, const TickScale& scale) {
+  const Call& call = entry.call;
+  const CallFields has = fields_of(call);
   FlightOperation operation;
   operation.epoch = entry.epoch;
-  operation.collective = collective_of(entry.collective);
-  operation.dtype = static_cast<DType>(entry.dtype);
-  operation.op = static_cast<ReduceOp>(entry.op);
-  operation.count = entry.count;
-  const CallFields fields = fields_of(operation.collective);
-  if (fields.root) operation.root = entry.root;
-  if (fields.items) operation.items = static_cast<uint32_t>(entry.root);
+  if (call.kind != CallKind::kAgreement) operation.collective = call.collective;
+  operation.dtype = call.dtype;
+  operation.op = call.op;
+  operation.count = call.count;
+  if (has.root) operation.root = call.root_or_items;
+  if (has.items) operation.items = static_cast<uint32_t>(call.root_or_items);
   operation.label = fixed_text(entry.label, sizeof entry.label);
   operation.enqueued_ns = scale.steady_ns(entry.enqueued);
   operation.started_ns = scale.steady_ns(entry.started);
@@ -73,6 +73,16 @@ Status check(const FlightHeader& header, const std::string& path) {
 }
 
 }  // namespace
+
+Call call_of(const FlightOperation& operation) noexcept {
+  if (!operation.collective) return {.kind = CallKind::kAgreement};
+  const bool is_many = traits(*operation.collective).is_many;
+  return {.collective = *operation.collective,
+          .dtype = operation.dtype,
+          .op = operation.op,
+          .root_or_items = is_many ? static_cast<int32_t>(operation.items) : operation.root,
+          .count = operation.count};
+}
 
 FlightRecord record_of(const FlightSegment& segment) {
   const FlightHeader& header = segment.header;

@@ -5,6 +5,9 @@
 
 namespace shardcomm {
 
+// What the ranks of an operation must agree on.
+Call call_of(const FlightOperation& operation) noexcept;
+
 // Everything that the segment holds.
 FlightRecord record_of(const FlightSegment& segment);
 

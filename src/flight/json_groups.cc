@@ -3,9 +3,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "flight/call.h"
 #include "flight/dump.h"
-#include "shardcomm/flight.h"
+#include "flight/image.h"
 
 namespace shardcomm {
 namespace {
@@ -15,12 +14,12 @@ using Json = nlohmann::ordered_json;
 Json time_or_null(int64_t ns) { return ns == 0 ? Json() : Json(ns); }
 
 Json operation_json(const FlightOperation& operation) {
-  const CallFields has = fields_of(operation.collective);
+  const CallFields has = fields_of(call_of(operation));
   Json json = {{"epoch", operation.epoch},
                {"operation", operation.collective ? name(*operation.collective) : "agreement"}};
-  if (has.elements) json["dtype"] = name(operation.dtype);
+  if (has.dtype) json["dtype"] = name(operation.dtype);
   if (has.op) json["op"] = name(operation.op);
-  if (has.elements || has.items) json["count"] = operation.count;
+  if (has.count) json["count"] = operation.count;
   if (has.root) json["root"] = operation.root;
   if (has.items) json["items"] = operation.items;
   json["label"] = operation.label;

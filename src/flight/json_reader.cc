@@ -8,9 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "flight/call.h"
 #include "flight/dump.h"
-#include "shardcomm/flight.h"
+#include "flight/image.h"
 
 namespace shardcomm {
 namespace {
@@ -100,10 +99,10 @@ Result<FlightOperation> operation_of(const Json& json) {
   std::string called;
   fields.text("operation", called);
   if (called != "agreement") fields.word("operation", parse_collective, operation.collective);
-  const CallFields has = fields_of(operation.collective);
-  if (has.elements) fields.word("dtype", parse_dtype, operation.dtype);
+  const CallFields has = fields_of(call_of(operation));
+  if (has.dtype) fields.word("dtype", parse_dtype, operation.dtype);
   if (has.op) fields.word("op", parse_reduce_op, operation.op);
-  if (has.elements || has.items) fields.integer("count", operation.count);
+  if (has.count) fields.integer("count", operation.count);
   if (has.root) fields.integer("root", operation.root);
   if (has.items) fields.integer("items", operation.items);
   fields.text("label", operation.label);

@@ -17,16 +17,18 @@ bool read_call(const FlightCallRecord& record, uint64_t epoch, FlightEntry& entr
   uint64_t label[kFlightLabelWords];
   for (size_t i = 0; i < kFlightLabelWords; ++i) label[i] = record.label[i].load(kAcquire);
   if (record.version.load(std::memory_order_relaxed) != 2 * epoch) return false;
-  entry.collective = static_cast<uint8_t>(call);
-  entry.dtype = static_cast<uint8_t>(call >> 8);
-  entry.op = static_cast<uint8_t>(call >> 16);
-  entry.root = static_cast<int32_t>(call >> 32);
-  entry.count = count;
+  const auto collective = static_cast<Collective>(static_cast<uint8_t>(call));
+  entry.call = {.collective = collective,
+                .dtype = static_cast<DType>(static_cast<uint8_t>(call >> 8)),
+                .op = static_cast<ReduceOp>(static_cast<uint8_t>(call >> 16)),
+                .kind = is_valid(collective) ? CallKind::kCollective : CallKind::kAgreement,
+                .root_or_items = static_cast<int32_t>(call >> 32),
+                .count = count};
   entry.enqueued = enqueued;
   // The words beyond the label are of older ones.
-  const size_t bytes = std::min<size_t>(static_cast<uint8_t>(call >> 24), kFlightLabelBytes - 1);
+  const size_t bytes = std::min<size_t>(static_cast<uint8_t>(call >> 24), kLabelBytes - 1);
   std::memcpy(entry.label, label, sizeof label);
-  std::memset(entry.label + bytes, 0, kFlightLabelBytes - bytes);
+  std::memset(entry.label + bytes, 0, kLabelBytes - bytes);
   return true;
 }
 

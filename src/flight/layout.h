@@ -14,14 +14,15 @@
 #include <cstdint>
 #include <string_view>
 
+#include "base/call.h"
+
 namespace shardcomm {
 
 inline constexpr uint64_t kFlightMagic = 0x31746c666d6d6373;  // "scmmflt1" in memory
 inline constexpr uint32_t kFlightLayout = 1;                  // raise when anything below changes
 inline constexpr char kFlightName[] = "shardcomm-flight";     // of the memfd
 inline constexpr size_t kFlightCapacity = 1024;
-inline constexpr size_t kFlightLabelBytes = 32;  // with the closing zero
-inline constexpr size_t kFlightLabelWords = kFlightLabelBytes / sizeof(uint64_t);
+inline constexpr size_t kFlightLabelWords = kLabelBytes / sizeof(uint64_t);
 inline constexpr size_t kFlightTextBytes = 512;
 inline constexpr size_t kFlightHeaderBytes = 4096;
 
@@ -30,12 +31,22 @@ static_assert(FlightWord::is_always_lock_free);
 
 struct FlightCallRecord {
   FlightWord version;
-  FlightWord call;  // collective, dtype, op, bytes of the label (8 bits each), root or number of items (32)
+  FlightWord call;  // as of recorded_call()
   FlightWord count;
   FlightWord enqueued;  // ticks
   FlightWord label[kFlightLabelWords];
 };
 static_assert(sizeof(FlightCallRecord) == 64);
+
+// Collective, dtype, op, bytes of the label (8 bits each), root or number of items (32). A mosaic's gather is recorded
+// like any other.
+inline constexpr uint64_t kRecordedAgreement = 255;  // instead of a collective
+constexpr uint64_t recorded_call(const Call& call, size_t label_bytes) noexcept {
+  const bool is_agreement = call.kind == CallKind::kAgreement;
+  return (is_agreement ? kRecordedAgreement : static_cast<uint64_t>(call.collective)) |
+         static_cast<uint64_t>(call.dtype) << 8 | static_cast<uint64_t>(call.op) << 16 | label_bytes << 24 |
+         static_cast<uint64_t>(static_cast<uint32_t>(call.root_or_items)) << 32;
+}
 
 struct FlightRunRecord {
   FlightWord version;
@@ -80,12 +91,10 @@ struct FlightSegment {
 // One operation, read whole. Owns nothing and is read without allocating, so that a signal handler can.
 struct FlightEntry {
   uint64_t epoch;
-  uint8_t collective, dtype, op;
-  int32_t root;  // or the number of items
-  uint64_t count;
+  Call call;
   uint64_t enqueued, started, finished;  // ticks; 0: not yet
   int32_t outcome;                       // once finished
-  char label[kFlightLabelBytes];
+  char label[kLabelBytes];
 };
 
 // What slot epoch % kFlightCapacity holds. False where that is no whole record of this epoch: never used, used by

@@ -78,7 +78,7 @@ Status check_directory(const std::string& path) {
   return {};
 }
 
-// At most kFlightLabelBytes − 1 bytes.
+// At most kLabelBytes − 1 bytes.
 void store_label(FlightWord* words, std::string_view label) noexcept {
   uint64_t text[kFlightLabelWords] = {};
   std::memcpy(text, label.data(), label.size());
@@ -117,14 +117,11 @@ FlightRecorder::~FlightRecorder() {
 
 uint64_t FlightRecorder::now() const noexcept { return read_ticks(counter_ticks_); }
 
-void FlightRecorder::enqueue(uint64_t epoch, const FlightCall& call, uint64_t now) noexcept {
+void FlightRecorder::enqueue(uint64_t epoch, const Call& call, std::string_view label, uint64_t now) noexcept {
   FlightCallRecord& record = segment_->calls[epoch % kFlightCapacity];
-  const std::string_view label = call.label.substr(0, kFlightLabelBytes - 1);
+  label = label.substr(0, kLabelBytes - 1);
   record.version.store(2 * epoch - 1, std::memory_order_relaxed);
-  record.call.store(static_cast<uint64_t>(call.collective) | static_cast<uint64_t>(call.dtype) << 8 |
-                        static_cast<uint64_t>(call.op) << 16 | static_cast<uint64_t>(label.size()) << 24 |
-                        static_cast<uint64_t>(static_cast<uint32_t>(call.root)) << 32,
-                    kRelease);
+  record.call.store(recorded_call(call, label.size()), kRelease);
   record.count.store(call.count, kRelease);
   record.enqueued.store(now, kRelease);
   if (!label.empty()) store_label(record.label, label);

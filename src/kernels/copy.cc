@@ -14,8 +14,10 @@ void copy_cached(std::byte* target, const std::byte* source, size_t bytes) { std
 }  // namespace
 
 Status launch(const CopyLaunch& args, StreamRef stream) {
-  const CopySegment one{static_cast<std::byte*>(args.target), static_cast<const std::byte*>(args.source), args.bytes};
-  return launch(CopySegmentsLaunch{{&one, 1}, args.footprint_bytes}, stream);
+  const CopySegment segment{.target = static_cast<std::byte*>(args.target),
+                            .source = static_cast<const std::byte*>(args.source),
+                            .bytes = args.bytes};
+  return launch(CopySegmentsLaunch{.segments = {&segment, 1}, .traffic_bytes = args.traffic_bytes}, stream);
 }
 
 Status launch(const CopySegmentsLaunch& args, StreamRef stream) {
@@ -24,8 +26,8 @@ Status launch(const CopySegmentsLaunch& args, StreamRef stream) {
   }
   const auto bytes_of = [](const CopySegment& segment) { return segment.target == segment.source ? 0 : segment.bytes; };
   const size_t bytes = total(args.segments, bytes_of);
-  const size_t footprint_bytes = args.footprint_bytes != 0 ? args.footprint_bytes : 2 * (2 * bytes);
-  const HostCopyFunction copy = exceeds_caches(footprint_bytes) ? host_path().copy_large : copy_cached;
+  const size_t traffic_bytes = args.traffic_bytes != 0 ? args.traffic_bytes : 2 * (2 * bytes);
+  const HostCopyFunction copy = exceeds_caches(traffic_bytes) ? host_path().copy_large : copy_cached;
   share(args.segments, bytes_of, bytes, /*unit_bytes=*/1, args.team,
         [&](std::span<const CopySegment> segments, size_t skipped, size_t left) {
           for (auto segment = segments.begin(); left != 0; ++segment) {

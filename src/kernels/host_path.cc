@@ -16,7 +16,7 @@ const HostPath& best_path() noexcept {
 
 // Beyond three quarters of the last-level cache a written line is evicted before anyone reads it back, and stores that
 // go past the caches save the read of the line they replace. Measured on Zen 3; flat within a factor of two.
-size_t held_footprint_bytes() noexcept { return last_level_cache_bytes() / 4 * 3; }
+size_t held_traffic_bytes() noexcept { return last_level_cache_bytes() / 4 * 3; }
 
 std::atomic<const HostPath*> overriding_path = nullptr;
 std::atomic<size_t> overriding_large_bytes = 0;
@@ -29,10 +29,10 @@ const HostPath& host_path() noexcept {
   return other != nullptr ? *other : best;
 }
 
-bool exceeds_caches(size_t footprint_bytes) noexcept {
-  static const size_t large_bytes = held_footprint_bytes();
+bool exceeds_caches(size_t traffic_bytes) noexcept {
+  static const size_t large_bytes = held_traffic_bytes();
   const bool overridden = overriding_path.load(std::memory_order_relaxed) != nullptr;
-  return footprint_bytes > (overridden ? overriding_large_bytes.load(std::memory_order_relaxed) : large_bytes);
+  return traffic_bytes > (overridden ? overriding_large_bytes.load(std::memory_order_relaxed) : large_bytes);
 }
 
 HostPathOverride::HostPathOverride(const HostPath& path, size_t large_bytes) noexcept {

@@ -33,12 +33,12 @@ std::span<const HostPath> host_paths() noexcept;
 
 // What launches use. Any thread.
 const HostPath& host_path() noexcept;
-bool exceeds_caches(size_t footprint_bytes) noexcept;
+bool exceeds_caches(size_t traffic_bytes) noexcept;
 
 // For tests and benchmarks: another choice from here on, in all threads. Restored by the destructor.
 class HostPathOverride {
  public:
-  // `large_bytes`: the largest footprint that counts as held by the caches.
+  // `large_bytes`: the most traffic that counts as held by the caches.
   HostPathOverride(const HostPath& path, size_t large_bytes) noexcept;
   ~HostPathOverride();
   HostPathOverride(const HostPathOverride&) = delete;

@@ -12,15 +12,16 @@
 
 namespace shardcomm::kernels {
 
-// `footprint_bytes` of a launch: what all ranks of the node touch together while it runs, from which it follows whether
-// the caches hold it. 0: twice what the launch itself touches.
+// `traffic_bytes` of a launch: the bytes that compete for the last-level cache while it runs, the launch's own and
+// those that are read and written beside it. Where the cache does not hold them, targets are written with streaming
+// stores. 0: twice what the launch itself reads and writes.
 
 // target[0, bytes) = source[0, bytes). No overlap, but target == source is allowed and does nothing.
 struct CopyLaunch {
   void* target;
   const void* source;
   size_t bytes;
-  size_t footprint_bytes = 0;
+  size_t traffic_bytes = 0;
 };
 
 // target[i] = round(scale_down(op over k of sources[k][i])), k = 0, 1, …: the order of `sources` is the order of the
@@ -36,11 +37,12 @@ struct ReduceLaunch {
   size_t count;  // elements
   DType dtype;
   ReduceOp op;
-  size_t footprint_bytes = 0;
+  size_t traffic_bytes = 0;
 };
 
 // Tables of the above: one launch for the tensors of a whole model. The segments' targets are apart from each other and
-// from the other segments' sources. `team`: threads that share a large launch on a host stream; null: none.
+// from the other segments' sources. `team`: threads that share a large launch on a host stream; null: the calling
+// thread does all of it.
 struct CopySegment {
   std::byte* target;
   const std::byte* source;
@@ -48,7 +50,7 @@ struct CopySegment {
 };
 struct CopySegmentsLaunch {
   std::span<const CopySegment> segments;
-  size_t footprint_bytes = 0;
+  size_t traffic_bytes = 0;
   HostTeam* team = nullptr;
 };
 
@@ -62,7 +64,7 @@ struct ReduceSegmentsLaunch {
   size_t source_count;
   DType dtype;
   ReduceOp op;
-  size_t footprint_bytes = 0;
+  size_t traffic_bytes = 0;
   HostTeam* team = nullptr;
 };
 

@@ -8,8 +8,13 @@
 namespace shardcomm::kernels {
 
 Status launch(const ReduceLaunch& args, StreamRef stream) {
-  const ReduceSegment one{static_cast<std::byte*>(args.target), args.sources.data(), args.count};
-  return launch(ReduceSegmentsLaunch{{&one, 1}, args.sources.size(), args.dtype, args.op, args.footprint_bytes},
+  const ReduceSegment segment{
+      .target = static_cast<std::byte*>(args.target), .sources = args.sources.data(), .count = args.count};
+  return launch(ReduceSegmentsLaunch{.segments = {&segment, 1},
+                                     .source_count = args.sources.size(),
+                                     .dtype = args.dtype,
+                                     .op = args.op,
+                                     .traffic_bytes = args.traffic_bytes},
                 stream);
 }
 
@@ -26,16 +31,17 @@ Status launch(const ReduceSegmentsLaunch& args, StreamRef stream) {
   const size_t element = size_of(args.dtype);
   if (args.source_count == 1) {
     for (const ReduceSegment& segment : args.segments) {
-      const CopySegment copy{segment.target, static_cast<const std::byte*>(segment.sources[0]),
-                             segment.count * element};
-      const CopySegmentsLaunch table{{&copy, 1}, args.footprint_bytes, args.team};
+      const CopySegment copy{.target = segment.target,
+                             .source = static_cast<const std::byte*>(segment.sources[0]),
+                             .bytes = segment.count * element};
+      const CopySegmentsLaunch table{.segments = {&copy, 1}, .traffic_bytes = args.traffic_bytes, .team = args.team};
       if (Status status = launch(table, stream); !status.ok()) return status;
     }
     return {};
   }
   const size_t count = total(args.segments, count_of);
   const size_t touched_bytes = count * element * (args.source_count + 1);
-  const bool large = exceeds_caches(args.footprint_bytes != 0 ? args.footprint_bytes : 2 * touched_bytes);
+  const bool large = exceeds_caches(args.traffic_bytes != 0 ? args.traffic_bytes : 2 * touched_bytes);
   const HostReduceFunction reduce = host_path().find_reduce(args.dtype, args.op);
   share(args.segments, count_of, count, element, args.team,
         [&](std::span<const ReduceSegment> segments, size_t skipped, size_t part) {

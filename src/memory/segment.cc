@@ -98,6 +98,10 @@ Segment::~Segment() { close_fd(); }
 
 std::byte* Segment::data() const noexcept { return mapping_->data(); }
 
+Allocation Segment::allocation() const noexcept {
+  return {.base = data(), .bytes = size_bytes(), .device = {}, .handle = card_};
+}
+
 void Segment::close_fd() noexcept {
   if (fd_ >= 0) close(std::exchange(fd_, -1));
 }

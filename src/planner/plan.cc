@@ -9,29 +9,9 @@
 namespace shardcomm {
 namespace {
 
-constexpr std::array<std::string_view, kCollectiveCount> kCollectiveNames = {
-    "all_gather", "reduce_scatter", "all_reduce",       "broadcast",       "all_to_all",
-    "barrier",    "all_gather_v",   "reduce_scatter_v", "all_gather_many", "reduce_scatter_many"};
 constexpr std::array<std::string_view, 5> kSourceNames = {"inline", "mapped", "attached", "staged", "mosaic"};
 
 }  // namespace
-
-std::string_view name(Collective collective) noexcept {
-  const auto i = static_cast<size_t>(collective);
-  return i < kCollectiveNames.size() ? kCollectiveNames[i] : "unknown";
-}
-
-std::optional<Collective> parse_collective(std::string_view text) noexcept {
-  for (size_t i = 0; i < kCollectiveNames.size(); ++i) {
-    if (kCollectiveNames[i] == text) return static_cast<Collective>(i);
-  }
-  return std::nullopt;
-}
-
-bool reduces(Collective collective) noexcept {
-  return collective == Collective::kReduceScatter || collective == Collective::kAllReduce ||
-         collective == Collective::kReduceScatterV || collective == Collective::kReduceScatterMany;
-}
 
 std::string_view name(SourceKind kind) noexcept {
   const auto i = static_cast<size_t>(kind);
@@ -47,8 +27,9 @@ std::string CollectivePlan::to_text() const {
                      name(source), chunk_bytes, predicted_us, reason);
 }
 
-size_t choose(const Workload& workload, const Site& site, std::span<const Candidate> candidates) noexcept {
-  size_t best = 0;
+std::optional<size_t> choose(const Workload& workload, const Site& site,
+                             std::span<const Candidate> candidates) noexcept {
+  std::optional<size_t> best;
   double best_us = INFINITY;
   for (size_t i = 0; i < candidates.size(); ++i) {
     const double us = candidates[i].cost(workload, site.topology, site.machine).total_us();
@@ -60,19 +41,22 @@ size_t choose(const Workload& workload, const Site& site, std::span<const Candid
   return best;
 }
 
-CollectivePlan explain_choice(const Workload& workload, const Site& site, std::span<const Candidate> candidates) {
+CollectivePlan explain_choice(const Workload& workload, const Site& site, std::span<const Candidate> candidates,
+                              size_t best) {
+  const auto algorithm = [&](size_t i) {
+    return fmt::format("{}_{}", name(workload.collective), candidates[i].engine);
+  };
   const auto cost = [&](size_t i) { return candidates[i].cost(workload, site.topology, site.machine); };
-  const size_t best = choose(workload, site, candidates);
   CollectivePlan plan;
-  plan.algorithm = candidates[best].algorithm;
+  plan.algorithm = algorithm(best);
   plan.predicted_us = cost(best).total_us();
   plan.reason =
       fmt::format("{:.2f} us of signals and {:.2f} us of bytes", cost(best).latency_us, cost(best).transfer_us);
   for (size_t i = 0; i < candidates.size(); ++i) {
     if (i == best) continue;
     const double us = cost(i).total_us();
-    plan.reason += std::isinf(us) ? fmt::format("; {} cannot run this", candidates[i].algorithm)
-                                  : fmt::format("; {} would take {:.2f} us", candidates[i].algorithm, us);
+    plan.reason += std::isinf(us) ? fmt::format("; {} cannot run this", algorithm(i))
+                                  : fmt::format("; {} would take {:.2f} us", algorithm(i), us);
   }
   if (candidates.size() == 1) plan.reason += "; the only candidate";
   return plan;

@@ -1,5 +1,6 @@
 // The door of src/planner. Pure: no threads, no devices, no clocks, no environment.
 #pragma once
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -25,7 +26,7 @@ struct Cost {
 using CostFunction = Cost (*)(const Workload& workload, const Topology& topology, const MachineModel& machine);
 
 struct Candidate {
-  std::string_view algorithm;
+  std::string_view engine;
   CostFunction cost;
 };
 
@@ -35,10 +36,12 @@ struct Site {
   MachineModel machine;
 };
 
-// Index of the cheapest candidate; the first of equals. At least one candidate.
-size_t choose(const Workload& workload, const Site& site, std::span<const Candidate> candidates) noexcept;
-// The same with its reasons; chunk_bytes and transport are left to the caller.
-CollectivePlan explain_choice(const Workload& workload, const Site& site, std::span<const Candidate> candidates);
+// Index of the cheapest candidate; the first of equals. None where no candidate can run it.
+std::optional<size_t> choose(const Workload& workload, const Site& site,
+                             std::span<const Candidate> candidates) noexcept;
+// The choice with its reasons; chunk_bytes and transport are left to the caller. `best`: as chosen.
+CollectivePlan explain_choice(const Workload& workload, const Site& site, std::span<const Candidate> candidates,
+                              size_t best);
 
 // The order in which rank `me` reads the memory of all ranks, its own first. domain_of: by rank, equal for ranks that
 // are close to each other. First the own domain, then one other after the other, beginning in each at the place that

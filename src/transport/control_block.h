@@ -1,7 +1,9 @@
-// What each rank shows its peers in one communicator: a fixed layout in memory that all of them map. A rank writes only
-// to its own block, except for `abort`, which any rank may set once. Signals only grow; a message slot is used by every
-// second sequence number, which is safe because a rank announces sequence s + 1 only after it has collected s from
-// everybody, and so after everybody has finished reading s − 1.
+// What each rank shows its peers in one communicator: a fixed layout in memory that all of them map. The owner of a
+// block is the only one who writes to it, so that a peer may as well see a replica that the owner keeps up to date. The
+// one exception is `abort`, which any rank sets once. Signals only grow; a message slot is used by every second
+// sequence number, which is safe because a rank announces sequence s + 1 only after it has collected s from everybody,
+// and so after everybody has finished reading s - 1. A change of anything below, or of what messages hold, raises
+// kControlLayout (control.h).
 #pragma once
 #include <atomic>
 #include <bit>
@@ -9,44 +11,29 @@
 #include <cstdint>
 
 #include "shardcomm/types.h"
+#include "transport/control.h"
 
 namespace shardcomm {
 
-inline constexpr uint32_t kControlLayout = 3;      // raise when anything below changes, or what messages hold
-inline constexpr size_t kPayloadBytes = 64 << 10;  // of a message
-inline constexpr size_t kLabelBytes = 32;          // with the closing zero
 inline constexpr size_t kAbortTextBytes = 480;
-inline constexpr int kStagingSlots = 4;
 
-// A counter with a bell: waiters that gave up spinning sleep on its low half and are counted in `sleepers`.
+// A counter that only grows. Waiters that gave up spinning sleep on its low half and say so in their own block.
 struct Signal {
   std::atomic<uint64_t> value;
-  std::atomic<uint32_t> sleepers;
 };
 struct alignas(64) PaddedSignal : Signal {};
 static_assert(std::endian::native == std::endian::little, "the kernel sleeps on the low half of a signal");
-static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
+static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
-// What ranks must agree on before anything moves.
-struct Signature {
-  uint8_t collective;
-  uint8_t dtype;
-  uint8_t op;
-  uint8_t phase;  // of a collective that announces more than once
-  int32_t root;   // broadcast; else the number of items
-  uint64_t count;
-  uint64_t detail;  // hash of ragged counts, items and label
-  bool operator==(const Signature&) const = default;
-};
-
-// One announcement. A small payload shares the signal's cache line, so a small message is one line's way.
+// One announcement. A small payload shares the signal's cache line, so a small message costs one cache-line transfer.
 struct alignas(64) Message {
   Signal sequence;  // complete once value == the sequence number
   uint32_t payload_bytes;
-  Signature signature;
-  std::byte payload[kPayloadBytes - 48];
+  uint8_t phase;
+  alignas(16) Signature signature;
+  alignas(16) std::byte payload[kPayloadCapacity];
 };
-static_assert(sizeof(Message) == kPayloadBytes && offsetof(Message, payload) == 48);
+static_assert(sizeof(Message) == kPayloadCapacity + 48 && offsetof(Message, payload) == 48);
 
 // For people: what the message in the same slot was about. Read only to explain a failure.
 struct alignas(64) Note {
@@ -66,6 +53,12 @@ struct alignas(64) Progress {
   std::atomic<uint32_t> departed;  // 1: the communicator was destroyed in good order
 };
 
+// The signal that the owner of the block sleeps on, if any. Whoever raises a signal looks here, in the blocks of the
+// ranks that may wait for it, and makes a system call only where one of them sleeps.
+struct alignas(64) Sleeper {
+  std::atomic<uint64_t> signal;  // 0: awake; else rank + 1 in the high half, the offset in that rank's block in the low
+};
+
 // Followed in the same segment by PaddedSignal consumed[size] and then the staging ring.
 struct ControlBlock {
   alignas(64) uint32_t layout;
@@ -73,6 +66,7 @@ struct ControlBlock {
   int32_t size;
   AbortWord abort;
   Progress progress;
+  Sleeper sleeper;
   Note notes[2];
   PaddedSignal done;    // last sequence whose bytes this rank has finished reading from its peers
   PaddedSignal staged;  // chunks this rank has placed in its staging ring, ever

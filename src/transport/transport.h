@@ -1,11 +1,11 @@
-// The door of src/transport. Three kinds, because there are three ways bytes move:
-//   Mapped    the peer's memory can be loaded                  (shm, p2p)      -> kernels do the moving
-//   Put       the peer's memory can only be written by a post  (ib, ucx)       -> the progress thread does
-//   Delegate  someone else runs the whole collective           (nccl)          -> nothing is ours to move
-// This version has one row, shm. The other kinds join as interfaces beside MappedTransport and as rows of transports().
+// The door of src/transport. There are three kinds of transport, because there are three ways in which bytes move:
+//   Mapped    the peer's memory can be loaded                  (shm, p2p)      -> kernels move them
+//   Put       the peer's memory can only be written by a post  (ib, ucx)       -> the progress thread moves them
+//   Delegate  another library runs the whole collective        (nccl)          -> it moves them
+// This version has one row, shm. A transport of another kind is a class beside MappedTransport and a row of
+// transports().
 #pragma once
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,53 +15,52 @@
 #include "shardcomm/options.h"
 #include "shardcomm/status.h"
 #include "shardcomm/types.h"
+#include "transport/peer_mapping.h"
 
 namespace shardcomm {
 
 enum class TransportKind : uint8_t { kMapped, kPut, kDelegate };
 
-struct Capabilities {
-  TransportKind kind;
-  bool host_memory, cuda_memory;
-  bool crosses_nodes;
-};
-
-using Card = std::string;  // bytes a peer needs to reach us; opaque above this layer
+using Card = std::string;                          // bytes a peer needs to reach us; opaque above this layer
+using Registration = std::shared_ptr<const void>;  // ends with its last reference
 
 class Transport {
  public:
   virtual ~Transport() = default;
   virtual std::string_view name() const noexcept = 0;
-  virtual Capabilities capabilities() const noexcept = 0;
+  virtual TransportKind kind() const noexcept = 0;
   virtual Result<Card> card() = 0;  // exchanged once, before connect
-  // Connects to every rank or says which one cannot be reached and why.
-  virtual Status connect(Rank rank, std::span<const Card> cards_by_rank, Deadline deadline) = 0;
+  // Connects to every rank that it can. By rank: ok, or why that rank cannot be reached.
+  virtual std::vector<Status> connect(Rank rank, std::span<const Card> cards_by_rank, Deadline deadline) = 0;
   // Peers whose processes have ended. One system call, so cheap enough for a wait that sleeps; any thread.
   virtual std::vector<Rank> ended_peers() = 0;
+  // Makes memory of this rank known to the transport before peers reach it, where it must be pinned or registered.
+  // Null where this transport needs nothing of the kind.
+  virtual Result<Registration> enroll(const Allocation& memory) = 0;
 };
 
 // Peers' memory as addresses of ours.
 class MappedTransport : public Transport {
  public:
-  struct Mapping {
-    std::vector<std::byte*> by_rank;  // own memory at [rank]
-    std::vector<SegmentView> views;   // keeps the mappings alive
-  };
-  virtual Result<Card> share(const Segment& local) = 0;
-  virtual Result<Mapping> map(std::span<const Card> shared_by_rank) = 0;
+  // kUnsupported for memory that no other process can open.
+  virtual Result<Card> share(const Allocation& memory) = 0;
+  virtual Result<PeerMapping> map(std::span<const Card> shared_by_rank) = 0;
   virtual bool same_process(Rank peer) const noexcept = 0;  // its pointers are valid here as they are
   virtual Status can_attach(Rank peer) const = 0;           // ok: read() works on any memory of the peer
   virtual Status read(Rank peer, void* target, uint64_t address, size_t bytes) = 0;
 };
 
-// One row per backend built in. probe() says why not, if not: "memfd_create: not permitted".
+// One row per backend built in. probe() says why not, if not: "memfd_create: not permitted". open() gives a transport
+// of the row's kind.
 struct TransportEntry {
   std::string_view name;
+  TransportKind kind;
   Status (*probe)(Device device);
-  Result<std::unique_ptr<MappedTransport>> (*open)(Device device, const Options& options);
+  Result<std::unique_ptr<Transport>> (*open)(Device device, const Options& options);
 };
 std::span<const TransportEntry> transports() noexcept;
 
 }  // namespace shardcomm
 
-#include "transport/fabric.h"  // the other half of the door: everything above, connected for one communicator
+#include "transport/fabric.h"  // the rest of the door: a transport, connected for one communicator
+#include "transport/pairs.h"

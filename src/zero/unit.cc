@@ -9,10 +9,11 @@
 #include <map>
 #include <set>
 
+#include "base/call.h"
+
 namespace shardcomm::zero {
 namespace {
 
-constexpr size_t kLabelBytes = 31;
 constexpr size_t kMosaicPaddingPart = 8;  // at most an eighth of a mosaic is padding
 constexpr uint64_t kMaxElements = uint64_t{1} << 56;
 
@@ -247,8 +248,8 @@ std::string full_name(const UnitSpec& unit, uint32_t parameter) {
 
 std::string collective_label(std::string_view verb, std::string_view unit) {
   std::string label = fmt::format("{} {}", verb, unit);
-  if (label.size() <= kLabelBytes) return label;
-  const size_t kept = kLabelBytes - verb.size() - 3;
+  if (label.size() < kLabelBytes) return label;
+  const size_t kept = kLabelBytes - 1 - verb.size() - 3;
   return fmt::format("{} ..{}", verb, unit.substr(unit.size() - kept));
 }
 

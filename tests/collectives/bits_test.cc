@@ -169,7 +169,7 @@ TEST(Bits, AreExactForLargeOperations) {
     DType dtype;
   };
   for (const Large& large : {Large{kWindowMemory, 4, DType::kBF16}, Large{kAttachedMemory, 2, DType::kF32},
-                             Large{kSmallRing, 2, DType::kF32}, Large{kThreeChannels, 4, DType::kBF16},
+                             Large{kSmallRing, 2, DType::kF32}, Large{kThreeCopyThreads, 4, DType::kBF16},
                              Large{kAttachedByThree, 2, DType::kF32}}) {
     SCOPED_TRACE(std::string(large.memory.name) + ", seed " + std::to_string(test_seed()));
     const RankReport report = run_ranks(large.ranks, RankMode::kProcesses,

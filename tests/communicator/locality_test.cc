@@ -6,7 +6,8 @@
 #include <cstdlib>
 #include <numeric>
 
-#include "core/core.h"
+#include "bootstrap/bootstrap.h"
+#include "core/connection.h"
 #include "core/locality.h"
 #include "tests/bootstrap/meeting.h"
 #include "tests/support/rank_group.h"
@@ -146,7 +147,7 @@ TEST_F(OnTwoNodes, RanksReadTheirOwnNodeFirst) {
       return bootstrap::exchange(*store, step, rank, kRanks, blob, in(10s));
     };
     const auto connection =
-        connect_ranks({.rank = rank, .size = kRanks, .device = {}}, quick_options(), in(10s), {exchange, 0});
+        connect_ranks({.rank = rank, .size = kRanks, .device = {}}, quick_options(), in(10s), {.exchange = exchange});
     ASSERT_TRUE(connection.ok()) << connection.status().to_string();
     EXPECT_EQ(connection->reading_order, expected[static_cast<size_t>(rank)]) << "rank " << rank;
   });

@@ -53,13 +53,13 @@ TEST(OrdinaryMemory, IsReadInTheFasterWay) {
     return "tune_file=" + file;
   };
   reached("memory_access=staging", SourceKind::kStaged, SourceKind::kStaged);
-  reached(with_figures(3, 5) + ",channels=1", SourceKind::kStaged, SourceKind::kStaged);
+  reached(with_figures(3, 5) + ",copy_threads=1", SourceKind::kStaged, SourceKind::kStaged);
   const SourceKind where_allowed = ranks_may_attach() ? SourceKind::kAttached : SourceKind::kStaged;
   reached("memory_access=attach", where_allowed, where_allowed);
   reached("memory_access=attach_gathers", where_allowed, SourceKind::kStaged);
   reached(with_figures(5, 3), where_allowed, SourceKind::kStaged);
-  reached(with_figures(3, 5) + ",channels=2", where_allowed, SourceKind::kStaged);  // which attach, each a part
-  reached(with_figures(3, 5) + ",channels=1,staging_bytes=16384", where_allowed, where_allowed);  // staged in crumbs
+  reached(with_figures(3, 5) + ",copy_threads=2", where_allowed, SourceKind::kStaged);  // which attach, each a part
+  reached(with_figures(3, 5) + ",copy_threads=1,staging_bytes=16384", where_allowed, where_allowed);  // staged in crumbs
   reached(with_figures(3, 5) + ",memory_access=attach", where_allowed, where_allowed);
   std::filesystem::remove(file);
 }

@@ -2,7 +2,8 @@
 // every rank, at once, instead of some that fail and others that wait.
 #include <gtest/gtest.h>
 
-#include "core/core.h"
+#include "bootstrap/bootstrap.h"
+#include "core/connection.h"
 #include "tests/bootstrap/meeting.h"
 
 namespace shardcomm {
@@ -39,7 +40,7 @@ Status connect_all(const Tampering& tampering) {
       return bootstrap::exchange(*store, step, rank, kRanks, mine, in(10s));
     };
     const auto connection =
-        connect_ranks({.rank = rank, .size = kRanks, .device = {}}, quick_options(), in(10s), {exchange, 0});
+        connect_ranks({.rank = rank, .size = kRanks, .device = {}}, quick_options(), in(10s), {.exchange = exchange});
     statuses[static_cast<size_t>(rank)] = connection.status();
   });
   EXPECT_LT(since(start), 3s);

@@ -36,7 +36,7 @@ std::unique_ptr<FlightRecorder> make_recorder() {
   auto recorder = FlightRecorder::create({0, 77, 1, 3}, options);
   if (!recorder.ok()) throw std::runtime_error(recorder.status().to_string());
   for (uint64_t epoch = 1; epoch <= 5; ++epoch) {
-    (*recorder)->enqueue(epoch, {.collective = 0, .dtype = 4, .count = 10, .label = "l"}, (*recorder)->now());
+    (*recorder)->enqueue(epoch, {.dtype = DType::kF32, .count = 10}, "l", (*recorder)->now());
     (*recorder)->start(epoch, (*recorder)->now());
     (*recorder)->finish(epoch, Code::kOk);
   }

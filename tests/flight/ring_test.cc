@@ -21,18 +21,13 @@ std::unique_ptr<FlightRecorder> make_recorder(const FlightRecorder::Place& place
   return std::move(recorder).value();
 }
 
-FlightCall call_of(uint64_t epoch, std::string_view label = {}) {
-  return {.collective = static_cast<uint8_t>(Collective::kReduceScatter),
-          .dtype = static_cast<uint8_t>(DType::kBF16),
-          .op = static_cast<uint8_t>(ReduceOp::kMax),
-          .root = 0,
-          .count = epoch * 3,
-          .label = label};
+Call call_at(uint64_t epoch) {
+  return {.collective = Collective::kReduceScatter, .dtype = DType::kBF16, .op = ReduceOp::kMax, .count = epoch * 3};
 }
 
 void record(FlightRecorder& recorder, uint64_t epoch, std::string_view label = {}) {
   const uint64_t now = recorder.now();
-  recorder.enqueue(epoch, call_of(epoch, label), now);
+  recorder.enqueue(epoch, call_at(epoch), label, now);
   recorder.start(epoch, now);
   recorder.finish(epoch, Code::kOk);
 }
@@ -40,15 +35,15 @@ void record(FlightRecorder& recorder, uint64_t epoch, std::string_view label = {
 TEST(FlightRing, KeepsWhatWasRecorded) {
   const auto recorder = make_recorder();
   const int64_t before = steady_now_ns();
-  recorder->enqueue(1, call_of(1, "gather h.3"), recorder->now());
+  recorder->enqueue(1, call_at(1), "gather h.3", recorder->now());
   recorder->start(1, recorder->now());
   recorder->finish(1, Code::kTimedOut);
-  recorder->enqueue(2, {.label = "allocate_window w"}, recorder->now());
+  recorder->enqueue(2, {.kind = CallKind::kAgreement}, "allocate_window w", recorder->now());
   recorder->start(2, recorder->now());
-  recorder->enqueue(3, {.collective = static_cast<uint8_t>(Collective::kBroadcast), .dtype = 4, .root = 3, .count = 5},
-                    recorder->now());
-  recorder->enqueue(4, {.collective = static_cast<uint8_t>(Collective::kAllGatherMany), .root = 100, .count = 1u << 20},
-                    recorder->now());
+  const Call from_root{.collective = Collective::kBroadcast, .dtype = DType::kF32, .root_or_items = 3, .count = 5};
+  recorder->enqueue(3, from_root, {}, recorder->now());
+  const Call of_items{.collective = Collective::kAllGatherMany, .root_or_items = 100, .count = 1u << 20};
+  recorder->enqueue(4, of_items, {}, recorder->now());
   const FlightRecord found = record_of(recorder->segment());
   const int64_t after = steady_now_ns();
   EXPECT_EQ(found.job, 7u);
@@ -116,7 +111,7 @@ TEST(FlightRing, WrapsAround) {
 // Enqueued a whole ring ahead of those that run: what runs is forgotten, and never takes the place of a newer one.
 TEST(FlightRing, EnqueuedFarAhead) {
   const auto recorder = make_recorder();
-  for (uint64_t epoch = 1; epoch <= 2000; ++epoch) recorder->enqueue(epoch, call_of(epoch), recorder->now());
+  for (uint64_t epoch = 1; epoch <= 2000; ++epoch) recorder->enqueue(epoch, call_at(epoch), {}, recorder->now());
   for (uint64_t epoch = 1; epoch <= 10; ++epoch) {
     recorder->start(epoch, recorder->now());
     recorder->finish(epoch, Code::kOk);
@@ -158,7 +153,7 @@ size_t read_oldest(const FlightSegment& segment, const std::atomic<uint64_t>& en
     FlightEntry entry;
     if (!read_entry(segment, epoch, entry)) continue;
     ++reads;
-    if (entry.count != epoch * 3 || entry.label != std::to_string(epoch * 7'000'000'000'000)) return 0;
+    if (entry.call.count != epoch * 3 || entry.label != std::to_string(epoch * 7'000'000'000'000)) return 0;
     if (entry.finished != 0 && entry.outcome != static_cast<int32_t>(epoch % 2 == 0 ? Code::kOk : Code::kInternal))
       return 0;
   }
@@ -177,7 +172,7 @@ TEST(FlightRing, ReadersNeverSeeATornRecord) {
   std::atomic<bool> done{false};
   std::thread caller([&] {
     for (uint64_t epoch = 1; epoch <= kHurriedOperations; ++epoch) {
-      recorder->enqueue(epoch, call_of(epoch, std::to_string(epoch * 7'000'000'000'000)), recorder->now());
+      recorder->enqueue(epoch, call_at(epoch), std::to_string(epoch * 7'000'000'000'000), recorder->now());
       enqueued.store(epoch, std::memory_order_release);
     }
   });

@@ -21,7 +21,7 @@ void require(bool condition) {
 std::string written(const Options& o) {
   return "transports=" + o.transports + ",chunk_bytes=" + std::to_string(o.chunk_bytes) +
          ",staging_bytes=" + size_text(o.staging_bytes) + ",memory_access=" + o.memory_access +
-         ",channels=" + std::to_string(o.channels) + ",timeout_ms=" + std::to_string(o.timeout.count()) +
+         ",copy_threads=" + std::to_string(o.copy_threads) + ",timeout_ms=" + std::to_string(o.timeout.count()) +
          ",init_timeout_ms=" + std::to_string(o.init_timeout.count()) + ",spin_us=" + std::to_string(o.spin.count()) +
          ",log=" + o.log_level + ",trace_events=" + std::to_string(o.trace_events);
 }

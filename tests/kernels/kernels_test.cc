@@ -118,6 +118,9 @@ struct Case {
   size_t offset;  // of the target from a 64-byte boundary, in bytes
 
   size_t bytes() const { return count * size_of(dtype); }
+  ReduceLaunch into(void* target) const {
+    return {.target = target, .sources = sources, .count = count, .dtype = dtype, .op = op};
+  }
   std::string text() const {
     return std::string(name(op)) + " of " + std::string(name(dtype)) + ", " + std::to_string(sources.size()) +
            " sources, " + std::to_string(count) + " elements, target at " + std::to_string(offset) + ", seed " +
@@ -166,8 +169,7 @@ void check_case(const Case& test) {
   Guarded target(test.bytes(), test.offset);
   on_every_path([&] {
     target.poison();
-    const Status status =
-        launch(ReduceLaunch{target.data(), test.sources, test.count, test.dtype, test.op}, StreamRef::caller());
+    const Status status = launch(test.into(target.data()), StreamRef::caller());
     ASSERT_TRUE(status.ok()) << test.text() << ": " << status.to_string();
     ASSERT_TRUE(target.intact()) << test.text();
     expect_same(test, target.data(), expected);
@@ -182,8 +184,7 @@ void check_in_place(Case test, size_t place) {
   on_every_path([&] {
     std::memcpy(target.data(), original, test.bytes());
     test.sources[place] = target.data();
-    const Status status =
-        launch(ReduceLaunch{target.data(), test.sources, test.count, test.dtype, test.op}, StreamRef::caller());
+    const Status status = launch(test.into(target.data()), StreamRef::caller());
     ASSERT_TRUE(status.ok()) << status.to_string();
     ASSERT_TRUE(target.intact()) << test.text();
     expect_same(test, target.data(), expected);
@@ -286,21 +287,19 @@ TEST_P(ReduceKernels, LargerThanTheCaches) {
   Case test{GetParam(), ReduceOp::kSum, inputs.pointers(2, 1), count, size_of(GetParam())};
   Guarded target(test.bytes(), test.offset);
   target.poison();
-  ASSERT_TRUE(launch(ReduceLaunch{target.data(), test.sources, count, test.dtype, test.op}, StreamRef::caller()).ok());
+  ASSERT_TRUE(launch(test.into(target.data()), StreamRef::caller()).ok());
   EXPECT_TRUE(target.intact());
   EXPECT_TRUE(inputs.unchanged());
   // The reference is slow; the path that cannot stream, in small pieces, has been compared with it above.
   const HostPathOverride portable(host_paths().back(), kNever);
   std::vector<std::byte> expected(test.bytes());
   for (size_t done = 0; done < count; done += 1001) {
-    std::vector<const void*> rest;
-    for (const void* source : test.sources) {
-      rest.push_back(static_cast<const std::byte*>(source) + done * size_of(test.dtype));
+    Case piece = test;
+    piece.count = std::min<size_t>(1001, count - done);
+    for (const void*& source : piece.sources) {
+      source = static_cast<const std::byte*>(source) + done * size_of(test.dtype);
     }
-    ASSERT_TRUE(launch(ReduceLaunch{expected.data() + done * size_of(test.dtype), rest,
-                                    std::min<size_t>(1001, count - done), test.dtype, test.op},
-                       StreamRef::caller())
-                    .ok());
+    ASSERT_TRUE(launch(piece.into(expected.data() + done * size_of(test.dtype)), StreamRef::caller()).ok());
   }
   expect_same(test, target.data(), expected);
 }
@@ -311,17 +310,19 @@ TEST(Kernels, RefuseWhatIsNotDefined) {
   for (int d = 0; d < kDTypeCount; ++d) {
     const auto dtype = static_cast<DType>(d);
     if (is_floating(dtype)) continue;
-    const Status status =
-        launch(ReduceLaunch{&value, std::span(&source, 1), 0, dtype, ReduceOp::kAverage}, StreamRef::caller());
+    const ReduceLaunch average{
+        .target = &value, .sources = {&source, 1}, .count = 0, .dtype = dtype, .op = ReduceOp::kAverage};
+    const Status status = launch(average, StreamRef::caller());
     EXPECT_EQ(status.code(), Code::kUnsupported);
     EXPECT_EQ(status.message(), "reduce: average of " + std::string(name(dtype)) + " is not defined");
   }
   const auto no_dtype = static_cast<DType>(kDTypeCount);
-  EXPECT_EQ(
-      launch(ReduceLaunch{&value, std::span(&source, 1), 1, no_dtype, ReduceOp::kSum}, StreamRef::caller()).code(),
-      Code::kUnsupported);
-  EXPECT_EQ(launch(ReduceLaunch{&value, {}, 1, DType::kI32, ReduceOp::kSum}, StreamRef::caller()).code(),
-            Code::kInvalidArgument);
+  const ReduceLaunch undefined{
+      .target = &value, .sources = {&source, 1}, .count = 1, .dtype = no_dtype, .op = ReduceOp::kSum};
+  EXPECT_EQ(launch(undefined, StreamRef::caller()).code(), Code::kUnsupported);
+  const ReduceLaunch without_sources{
+      .target = &value, .sources = {}, .count = 1, .dtype = DType::kI32, .op = ReduceOp::kSum};
+  EXPECT_EQ(launch(without_sources, StreamRef::caller()).code(), Code::kInvalidArgument);
   EXPECT_EQ(value, 7);
 }
 
@@ -329,7 +330,8 @@ TEST(Kernels, RunOnHostStreamsAndRefuseCudaStreams) {
   int32_t target = 0;
   const int32_t values[] = {5, -7};
   const void* sources[] = {&values[0], &values[1]};
-  const ReduceLaunch reduce{&target, sources, 1, DType::kI32, ReduceOp::kSum};
+  const ReduceLaunch reduce{
+      .target = &target, .sources = sources, .count = 1, .dtype = DType::kI32, .op = ReduceOp::kSum};
   int any = 0;  // launches do not look into the stream: the caller is its thread
   EXPECT_TRUE(launch(reduce, StreamRef::host(&any)).ok());
   EXPECT_EQ(target, -2);

@@ -2,12 +2,16 @@
 # An OLD that is not in FILE any more is an error: the code has moved on, and so must its mutation.
 # shellcheck shell=bash
 
-wait=src/transport/fabric_wait.cc
-fabric=src/transport/fabric.cc
-memory=src/transport/fabric_memory.cc
+wait=src/transport/mapped_wait.cc
+control=src/transport/mapped_control.cc
+ring=src/transport/staging_ring.cc
 direct=src/collectives/direct.cc
+copy=src/collectives/direct_copy.cc
+reduce=src/collectives/direct_reduce.cc
+sources=src/collectives/direct_source.h
+table=src/collectives/source_table.cc
 inline=src/collectives/inline.cc
-core=src/core/core.cc
+turns=src/core/turnstile.cc
 
 # --- the order of memory: an x86 processor forgives these, ThreadSanitizer does not ---
 mutation release_of_a_signal tsan $wait \
@@ -26,7 +30,7 @@ mutation acquire_of_the_abort_text tsan $wait \
   'if (word.state.load(std::memory_order_acquire) != 2) return {};' \
   'if (word.state.load(std::memory_order_relaxed) != 2) return {};' \
   failure_abort_test:'*/threads'
-mutation release_of_a_turn tsan $core \
+mutation release_of_a_turn tsan $turns \
   'passed_.compare_exchange_weak(passed, epoch, std::memory_order_seq_cst)' \
   'passed_.compare_exchange_weak(passed, epoch, std::memory_order_relaxed)' \
   collectives_protocol_test
@@ -46,32 +50,32 @@ mutation release_of_a_part tsan src/device/host_team.cc \
 
 # --- the protocol ---
 mutation last_await_readers release $direct \
-  'return step.last ? fabric.await_readers(execution.limit) : Status();' \
+  'return step.last ? fabric.control->await_readers(execution.limit) : Status();' \
   'return {};' \
   collectives_stress_test:'*RanksMayBeFarApart*'
 mutation last_await_readers_tsan tsan $direct \
-  'return step.last ? fabric.await_readers(execution.limit) : Status();' \
+  'return step.last ? fabric.control->await_readers(execution.limit) : Status();' \
   'return {};' \
   collectives_protocol_test
 mutation done_before_reading release $direct \
-  'SHARDCOMM_TRY(step.geometry.reduces() ? reduce(execution, step, own.layout) : gather(execution, step, own.layout));' \
-  'fabric.finish_reading(); SHARDCOMM_TRY(step.geometry.reduces() ? reduce(execution, step, own.layout) : gather(execution, step, own.layout));' \
+  'SHARDCOMM_TRY(move(execution, step, own));' \
+  'fabric.control->finish_reading(); SHARDCOMM_TRY(move(execution, step, own));' \
   collectives_stress_test:'*RanksMayBeFarApart*' collectives_random_test
-mutation message_slot_one_epoch_early release $fabric \
+mutation message_slot_one_epoch_early release $control \
   ' & 1]' \
   ' & 0]' \
   collectives_stress_test:'*TinyOperations*'
-mutation staging_slot_one_chunk_early release $memory \
+mutation staging_slot_one_chunk_early release $ring \
   'number + 1 - kStagingSlots' \
   'number - kStagingSlots' \
   collectives_random_test:'*small_ring*'
-mutation staged_chunk_not_awaited release $memory \
-  'wait(block(peer).staged, number + 1, peer, limit)' \
-  'wait(block(peer).staged, number, peer, limit)' \
+mutation staged_chunk_not_awaited release $ring \
+  'control_.wait(control_.block(owner).staged, number + 1, owner, limit)' \
+  'control_.wait(control_.block(owner).staged, number, owner, limit)' \
   collectives_random_test:'*small_ring*'
-mutation signature_not_compared release $fabric \
-  'agreed = agreed && message.signature == announced_;' \
-  'agreed = agreed && (message.signature == announced_ || rank_ >= 0);' \
+mutation signature_not_compared release $control \
+  'agreed = agreed && message.signature == announced_ &&' \
+  'agreed = agreed && (message.signature == announced_ || setup_.rank >= 0) &&' \
   failure_mismatch_test
 mutation label_not_in_the_signature release src/collectives/operation.cc \
   'if (!operation.label.empty()) {' \
@@ -80,18 +84,18 @@ mutation label_not_in_the_signature release src/collectives/operation.cc \
 
 # --- waiting and failing ---
 mutation sleepers_not_woken release $wait \
-  'if (signal.sleepers.load(std::memory_order_seq_cst) != 0) futex_wake(bell(signal), kWakeAll);
-}' \
-  '}' \
+  '    futex_wake(bell(signal), kWakeAll);
+    return;' \
+  '    return;' \
   failure_idle_test:'*ASleeperIsWoken*'
 mutation waiting_without_sleep release $wait \
   'std::min(deadline, next_look)' \
   'Clock::now()' \
   failure_idle_test:'*AnIdleWait*'
-mutation abort_without_bells release $wait \
-  '  ring_all_bells();
-}' \
-  '}' \
+mutation abort_without_waking release $wait \
+  '(void)try_record_abort(target->abort, reason);
+  wake_all();' \
+  '(void)try_record_abort(target->abort, reason);' \
   failure_abort_test:'*SleepersAreWoken*'
 mutation deadline_not_looked_at release $wait \
   'if (Clock::now() >= deadline && signal' \
@@ -101,35 +105,35 @@ mutation dead_peer_not_looked_for release $wait \
   'if (block(r).progress.departed.load(std::memory_order_acquire) == 0) return r;' \
   'if (block(r).progress.departed.load(std::memory_order_acquire) == 77) return r;' \
   failure_lost_test:'Lost.WhileTheOthersSleepInABarrier'
-mutation departure_not_told release $fabric \
+mutation departure_not_told release $control \
   'own().progress.departed.store(1, std::memory_order_release);' \
   'own().progress.departed.store(0, std::memory_order_release);' \
   failure_lost_test:'*LeftEarly*'
-mutation turn_of_streams_not_kept release $core \
-  'if (passed() + 1 < epoch) SHARDCOMM_TRY(sleep(epoch, limit, fabric));' \
-  '(void)limit, (void)fabric;' \
+mutation turn_of_streams_not_kept release $turns \
+  'if (passed() + 1 < epoch) SHARDCOMM_TRY(sleep(epoch, limit, control));' \
+  '(void)limit, (void)control;' \
   collectives_stress_test:'*ManyStreams*'
 
 # --- the bytes ---
-mutation layouts_all_alike release src/collectives/source_table.cc \
-  'layout.add(static_cast<uint64_t>(begin - window.base) << 1 | (in_place ? 1 : 0));' \
-  'layout.add(1);' \
+mutation fingerprints_without_places release $table \
+  'hash_.add(static_cast<uint64_t>(begin - window->base) << 1 | (in_place ? 1 : 0));' \
+  'hash_.add(1);' \
   collectives_layout_test
-mutation windows_all_alike release src/collectives/source_table.cc \
-  'layout.add(window.id);' \
-  'layout.add(1);' \
+mutation fingerprints_without_windows release $table \
+  'hash_.add(window->id);' \
+  'hash_.add(1);' \
   collectives_layout_test
 mutation part_of_a_table_forgotten release src/kernels/table.h \
   'team->run(parts, [&](int i) {' \
   'team->run(parts, [&](int i) { if (segments.size() > 1 && i == 1) return;' \
-  collectives_channels_test
-mutation shards_in_place_taken_for_apart release src/collectives/source_table.cc \
-  'const bool in_place = gathers && item.in == own.place(item);' \
-  'const bool in_place = false && gathers;' \
+  collectives_copy_threads_test
+mutation shards_in_place_taken_for_apart release $table \
+  'const bool in_place = gathers_ && item.in == own_.target(item);' \
+  'const bool in_place = false && gathers_;' \
   collectives_layout_test
-mutation counterpart_of_a_shard_in_place release $direct \
-  'base_of(i, in_place ? target : item.in)' \
-  'base_of(i, in_place ? item.in : item.in)' \
+mutation counterpart_of_a_shard_in_place release $copy \
+  'in_place ? target : item.in' \
+  'in_place ? item.in : item.in' \
   collectives_layout_test
 mutation sum_rounded_at_every_step release src/kernels/reduce_host.h \
   'sum.part[j] = Op::combine(sum.part[j], next.part[j]);' \
@@ -141,7 +145,7 @@ mutation sum_rounded_at_every_step release src/kernels/reduce_host.h \
 mutation parts_of_a_reduction_begin_alike release src/kernels/reduce.cc \
   'reduce({segments.data(), args.source_count, skipped, part, large});' \
   'reduce({segments.data(), args.source_count, 0 * skipped, part, large});' \
-  collectives_channels_test
+  collectives_copy_threads_test
 mutation tail_of_a_reduction release src/kernels/reduce_host.h \
   'if (pass.offset < end) run_rest' \
   'if (pass.offset + Block::kElementBytes < end) run_rest' \
@@ -150,34 +154,34 @@ mutation tail_of_a_large_copy release src/kernels/copy_x86.cc \
   'std::memcpy(target + done, source + done, bytes - done);' \
   'std::memcpy(target + done, source + done, (bytes - done) / 16 * 16);' \
   kernels_test
-mutation order_of_the_ranks release $direct \
-  'SHARDCOMM_TRY(reduce_run(execution_, step_.items[i], offset, run, sources));' \
-  'std::reverse(sources.begin(), sources.end()); SHARDCOMM_TRY(reduce_run(execution_, step_.items[i], offset, run, sources));' \
+mutation order_of_the_ranks release $reduce \
+  'SHARDCOMM_TRY(reduce_run(execution_, run));' \
+  'std::reverse(sources.begin(), sources.end()); SHARDCOMM_TRY(reduce_run(execution_, run));' \
   collectives_random_test:'*attached*'
 mutation order_of_the_ranks_in_messages release $inline \
-  'SHARDCOMM_TRY(reduce_run(execution, item, 0, own.bytes(item), sources));' \
-  'std::reverse(sources.begin(), sources.end()); SHARDCOMM_TRY(reduce_run(execution, item, 0, own.bytes(item), sources));' \
+  'SHARDCOMM_TRY(reduce_run(execution, whole));' \
+  'std::reverse(sources.begin(), sources.end()); SHARDCOMM_TRY(reduce_run(execution, whole));' \
   collectives_sample_test
 mutation ragged_message_with_the_own_part release src/collectives/geometry.h \
-  'has_even_shares() ? 1 : share(source)' \
-  'has_even_shares() ? 1 : 0 * share(source)' \
+  'share_unit() == Unit::kItemCounts ? 1 : share(source)' \
+  'share_unit() == Unit::kItemCounts ? 1 : 0 * share(source)' \
   collectives_sample_test
 mutation parts_before_the_own_one_forgotten release src/collectives/geometry.h \
-  'if (reader > source) route.offset' \
-  'if (reader < source) route.offset' \
+  'if (reader > source) route.source_offset' \
+  'if (reader < source) route.source_offset' \
   collectives_sample_test
-mutation message_longer_than_announced release src/collectives/operation.cc \
-  'std::max<size_t>(size - 1, 1)' \
-  'std::max<size_t>(size - 2, 1)' \
+mutation message_longer_than_announced release include/shardcomm/collective.h \
+  'ranks < 2 ? 1 : ranks - 1;' \
+  'ranks < 3 ? 1 : ranks - 2;' \
   collectives_sample_test collectives_matrix_test:'Processes/*'
 mutation idle_rank_tells_nothing release src/core/communicator.cc \
-  '(void)core.failure();' \
+  '(void)core.health.failure();' \
   '' \
   flight_command_test
 
-mutation table_without_end release $direct \
-  'if (rows.segments.size() == most) {' \
-  'if (rows.segments.size() == most + 1000000) {' \
+mutation table_without_end release $reduce \
+  'if (rows.is_full()) {' \
+  'if (rows.is_full() && step_.items.empty()) {' \
   collectives_bits_test:'*Thousands*'
 
 # --- calls that come again ---
@@ -185,21 +189,21 @@ mutation known_by_the_inputs_alone release src/core/known_calls.h \
   'return item_of(one) == item;' \
   'return item_of(one).in == item.in;' \
   collectives_known_test known_calls_test
-mutation tables_of_windows_gone release src/collectives/source_table.cc \
-  'step.placement->windows == windows' \
-  'step.placement->windows != 0' \
+mutation tables_of_windows_gone release $table \
+  'step.tables->windows == windows' \
+  'step.tables->windows != 0' \
   collectives_known_test:'*Windows*/processes'
-mutation kept_copies_of_ranks_unlike release $direct \
-  'placement = alike ? kept(step) : nullptr' \
-  'placement = kept(step)' \
+mutation kept_copies_of_ranks_unlike release $copy \
+  'from.matches ? kept_tables(step) : nullptr' \
+  'kept_tables(step)' \
   collectives_layout_test
-mutation kept_sums_of_ranks_unlike release $direct \
-  'placement = all_alike_ ? kept(step_) : nullptr' \
-  'placement = kept(step_)' \
+mutation kept_sums_of_ranks_unlike release $reduce \
+  'reduction.all_match() ? kept_tables(step) : nullptr' \
+  'kept_tables(step)' \
   collectives_layout_test
 
-mutation closed_window_still_known release $memory \
-  '  windows_version_.fetch_add(1, std::memory_order_release);
+mutation closed_window_still_known release src/transport/windows.cc \
+  '  version_.fetch_add(1, std::memory_order_release);
   std::erase_if' \
   '  std::erase_if' \
   collectives_known_test:'*InThePlaceOfAWindow*'
@@ -207,13 +211,13 @@ mutation tables_of_one_announcement_of_several release $direct \
   'operation.items.size() > kMaxEntries' \
   'operation.items.size() > 1000000' \
   collectives_known_test:'*SeveralAnnouncements*'
-mutation tables_of_ordinary_memory_kept release src/collectives/source_table.cc \
-  'if (table.layout == 0) return;' \
+mutation tables_of_ordinary_memory_kept release $table \
+  'if (table.fingerprint == 0) return;' \
   '' \
   collectives_known_test:'*InOrdinaryMemory*'
-mutation tables_never_found_again release src/collectives/source_table.cc \
-  'step.placement->windows == windows' \
-  'step.placement->windows == windows + 1' \
+mutation tables_never_found_again release $table \
+  'step.tables->windows == windows' \
+  'step.tables->windows == windows + 1' \
   collectives_known_test:'*AllocateNothing*'
 mutation part_of_a_segment_not_aligned release src/kernels/reduce_host.h \
   'if (pass.streaming) pass = with_aligned' \

@@ -6,7 +6,8 @@ BenchCall::BenchCall(Communicator& comm, const BenchSpec& spec, const BenchLayou
     : comm_(comm), spec_(spec), layout_(layout) {}
 
 void BenchCall::place(const std::byte* in, std::byte* out) {
-  if (spec_.collective == Collective::kBarrier) return;
+  const CollectiveTraits& has = traits(spec_.collective);
+  if (!has.has_elements) return;
   const size_t width = size_of(spec_.dtype);
   in_ = in + layout_.inputs[0].at * width;
   out_ = out + layout_.output_at[0] * width;
@@ -15,10 +16,9 @@ void BenchCall::place(const std::byte* in, std::byte* out) {
   for (size_t i = 0; i < layout_.inputs.size(); ++i) {
     const std::byte* source = in + layout_.inputs[i].at * width;
     std::byte* target = out + layout_.output_at[i] * width;
-    if (spec_.collective == Collective::kAllGatherMany)
-      gathers_.push_back({source, target, layout_.counts[i], spec_.dtype});
-    if (spec_.collective == Collective::kReduceScatterMany)
-      reductions_.push_back({source, target, layout_.counts[i], spec_.dtype, spec_.op});
+    if (!has.is_many) break;
+    if (!has.reduces()) gathers_.push_back({source, target, layout_.counts[i], spec_.dtype});
+    if (has.reduces()) reductions_.push_back({source, target, layout_.counts[i], spec_.dtype, spec_.op});
   }
 }
 

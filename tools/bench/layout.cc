@@ -61,32 +61,32 @@ size_t whole_pages(size_t count, DType dtype) {
 
 void lay_out_shards(BenchLayout& layout, const BenchSpec& spec, Rank rank, int ranks, size_t elements) {
   const size_t n = index_of(ranks);
-  const bool gathers = !reduces(spec.collective);
-  const auto add = gathers ? add_gather : add_scatter;
-  switch (spec.collective) {
-    case Collective::kAllGatherV:
-    case Collective::kReduceScatterV:
-      layout.counts = uneven(std::max(elements, size_t{1}), n, spec.skew);
-      layout.shown_count = sum_before(layout.counts, n);
-      add(layout, spec, rank, layout.counts, 0, 0);
-      break;
-    case Collective::kAllGatherMany:
-    case Collective::kReduceScatterMany: {
-      layout.shown_count = std::max(elements / n, size_t{1});
-      layout.counts = uneven(layout.shown_count, std::min(layout.shown_count, spec.items), spec.skew);
-      size_t shard_at = 0;
-      for (size_t count : layout.counts) {
-        add(layout, spec, rank, std::vector<size_t>(n, count), shard_at, shard_at * n);
-        shard_at += count;
-      }
-      break;
-    }
-    default:
-      layout.shown_count = std::max(elements / n, size_t{1});
-      if (spec.memory == BenchMemory::kMosaic) layout.shown_count = whole_pages(layout.shown_count, spec.dtype);
-      layout.counts = {layout.shown_count};
-      add(layout, spec, rank, std::vector<size_t>(n, layout.shown_count), 0, 0);
+  const CollectiveTraits& has = traits(spec.collective);
+  const auto add = has.reduces() ? add_scatter : add_gather;
+  if (has.is_ragged) {
+    layout.counts = uneven(std::max(elements, size_t{1}), n, spec.skew);
+    layout.shown_count = sum_before(layout.counts, n);
+    return add(layout, spec, rank, layout.counts, 0, 0);
   }
+  layout.shown_count = std::max(elements / n, size_t{1});
+  if (spec.memory == BenchMemory::kMosaic) layout.shown_count = whole_pages(layout.shown_count, spec.dtype);
+  layout.counts = {layout.shown_count};
+  if (has.is_many) layout.counts = uneven(layout.shown_count, std::min(layout.shown_count, spec.items), spec.skew);
+  size_t shard_at = 0;
+  for (size_t count : layout.counts) {
+    add(layout, spec, rank, std::vector<size_t>(n, count), shard_at, shard_at * n);
+    shard_at += count;
+  }
+}
+
+// Every rank takes the whole of rank `source`, or the reduction of all where that is −1.
+void lay_out_whole(BenchLayout& layout, size_t elements, Rank source, bool gives) {
+  const size_t whole = std::max(elements, size_t{1});
+  layout.shown_count = whole;
+  layout.counts = {whole};
+  layout.inputs = {{0, gives ? whole : 0, 0}};
+  layout.output_at = {0};
+  layout.outputs = {{0, whole, source, 0}};
 }
 
 void lay_out_all_to_all(BenchLayout& layout, Rank rank, int ranks, size_t elements) {
@@ -110,57 +110,44 @@ std::optional<BenchMemory> parse_bench_memory(std::string_view text) noexcept {
 }
 
 bool allows_in_place(Collective collective) noexcept {
-  return collective != Collective::kAllToAll && collective != Collective::kBarrier;
+  return traits(collective).has_elements && traits(collective).pattern != Pattern::kExchange;
+}
+
+bool is_in_place(const BenchSpec& spec) noexcept {
+  return spec.in_place || traits(spec.collective).pattern == Pattern::kBroadcast;
 }
 
 bool moves_bytes(const BenchSpec& spec) noexcept {
-  return spec.collective != Collective::kBarrier && spec.memory != BenchMemory::kMosaic;
+  return traits(spec.collective).has_elements && spec.memory != BenchMemory::kMosaic;
 }
 
 BenchLayout make_layout(const BenchSpec& spec, Rank rank, int ranks, size_t bytes) {
   BenchLayout layout;
+  const CollectiveTraits& has = traits(spec.collective);
+  if (!has.has_elements) return layout;
   const size_t elements = bytes / size_of(spec.dtype);
-  const size_t whole = std::max(elements, size_t{1});
-  switch (spec.collective) {
-    case Collective::kBarrier: return layout;
-    case Collective::kAllReduce:
-      layout.shown_count = whole;
-      layout.counts = {whole};
-      layout.inputs = {{0, whole, 0}};
-      layout.output_at = {0};
-      layout.outputs = {{0, whole, -1, 0}};
-      break;
-    case Collective::kBroadcast:  // from rank 0, always in place
-      layout.shown_count = whole;
-      layout.counts = {whole};
-      layout.inputs = {{0, rank == 0 ? whole : 0, 0}};
-      layout.output_at = {0};
-      layout.outputs = {{0, whole, 0, 0}};
-      break;
-    case Collective::kAllToAll: lay_out_all_to_all(layout, rank, ranks, elements); break;
-    default: lay_out_shards(layout, spec, rank, ranks, elements);
+  switch (has.pattern) {
+    case Pattern::kReduceAll: lay_out_whole(layout, elements, -1, true); break;
+    case Pattern::kBroadcast: lay_out_whole(layout, elements, 0, rank == 0); break;
+    case Pattern::kExchange: lay_out_all_to_all(layout, rank, ranks, elements); break;
+    case Pattern::kGather:
+    case Pattern::kReduce: lay_out_shards(layout, spec, rank, ranks, elements); break;
   }
   for (const InputRange& in : layout.inputs) layout.input_extent = std::max(layout.input_extent, in.at + in.count);
   for (const OutputRange& out : layout.outputs)
     layout.output_extent = std::max(layout.output_extent, out.at + out.count);
-  if (spec.in_place || spec.collective == Collective::kBroadcast)
+  if (is_in_place(spec))
     layout.input_extent = layout.output_extent = std::max(layout.input_extent, layout.output_extent);
-  switch (spec.collective) {
-    case Collective::kAllReduce:
-    case Collective::kBroadcast:
-    case Collective::kAllGatherV:
-    case Collective::kReduceScatterV: layout.whole_count = layout.shown_count; break;
-    default: layout.whole_count = layout.shown_count * index_of(ranks);
-  }
+  layout.whole_count = layout.shown_count * has.whole(index_of(ranks));
   return layout;
 }
 
 double bus_factor(const BenchSpec& spec, int ranks) noexcept {
   if (!moves_bytes(spec)) return 0;
   const double part = static_cast<double>(ranks - 1) / ranks;
-  switch (spec.collective) {
-    case Collective::kAllReduce: return 2 * part;
-    case Collective::kBroadcast: return 1;
+  switch (traits(spec.collective).pattern) {
+    case Pattern::kReduceAll: return 2 * part;
+    case Pattern::kBroadcast: return 1;
     default: return part;
   }
 }

@@ -41,7 +41,8 @@ struct BenchSpec {
   std::string transports = {};  // empty: as the environment says
 };
 
-bool allows_in_place(Collective collective) noexcept;  // all but all_to_all and barrier; broadcast is always so
+bool allows_in_place(Collective collective) noexcept;  // all but all_to_all and barrier
+bool is_in_place(const BenchSpec& spec) noexcept;      // as asked for, or always, like a broadcast, here from rank 0
 bool moves_bytes(const BenchSpec& spec) noexcept;      // all but a barrier and the gather of a mosaic
 
 // Elements [at, at + count) of a buffer are elements first, first + 1, … of the input of rank `source`.

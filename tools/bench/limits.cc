@@ -66,9 +66,9 @@ std::vector<Move> moves_of(const BenchSpec& spec, const BenchLayout& layout, Ran
   if (!moves_bytes(spec)) return moves;
   const size_t width = size_of(spec.dtype);
   for (const OutputRange& range : layout.outputs) {
-    const bool there_already = range.source == rank && (spec.in_place || spec.collective == Collective::kBroadcast);
+    const bool there_already = range.source == rank && is_in_place(spec);
     if (there_already || range.count == 0) continue;
-    if (spec.collective == Collective::kAllReduce)
+    if (traits(spec.collective).pattern == Pattern::kReduceAll)
       add_all_reduce(moves, range.count * width, width, rank, ranks);
     else
       moves.push_back({range.at * width, range.count * width, range.source, range.first * width});

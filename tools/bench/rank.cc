@@ -19,7 +19,7 @@ Status barrier(Communicator& comm) { return comm.barrier(StreamRef::caller()).st
 // The sizes asked for, without those that come to the same number of elements.
 std::vector<BenchLayout> layouts_of(const BenchSpec& spec, Rank rank, int ranks) {
   std::vector<BenchLayout> layouts;
-  if (spec.collective == Collective::kBarrier) return {make_layout(spec, rank, ranks, 0)};
+  if (!traits(spec.collective).has_elements) return {make_layout(spec, rank, ranks, 0)};
   for (size_t bytes = spec.begin_bytes;; bytes *= spec.factor) {
     BenchLayout layout = make_layout(spec, rank, ranks, bytes + spec.extra_bytes);
     if (layouts.empty() || layouts.back().whole_count != layout.whole_count) layouts.push_back(std::move(layout));
@@ -55,7 +55,7 @@ class Bench {
     if (spec_.memory == BenchMemory::kMosaic) return {};
     size_t in = 0;
     size_t out = 0;
-    const bool shared = spec_.in_place || spec_.collective == Collective::kBroadcast;
+    const bool shared = is_in_place(spec_);
     for (const BenchLayout& layout : layouts) {
       in = std::max(in, layout.input_extent * width());
       out = std::max(out, layout.output_extent * width());
@@ -219,10 +219,9 @@ class Bench {
   Status compare(const LimitSamples& samples, const std::vector<double>& one_way, BenchRow& row) {
     SHARDCOMM_TRY_ASSIGN(const double move_us, best_us(comm_, samples));
     const double line_us = statistics_of(one_way).median;
-    RowLimit limit{.kind = !reduces(spec_.collective)                   ? "copy"
-                           : spec_.collective == Collective::kAllReduce ? "read_write_copy"
-                                                                        : "read_write",
-                   .us = move_us};
+    const CollectiveTraits& has = traits(spec_.collective);
+    const std::string_view moves = has.pattern == Pattern::kReduceAll ? "read_write_copy" : "read_write";
+    RowLimit limit{.kind = has.reduces() ? moves : "copy", .us = move_us};
     if (line_us > move_us || !moves_bytes(spec_)) limit = {.kind = "one_way", .us = line_us};
     if (limit.us <= 0) return {};  // nothing moves, and no core for each rank
     limit.busbw = static_cast<double>(row.bytes) / limit.us / 1e3 * bus_factor(spec_, comm_.size());

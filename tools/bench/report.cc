@@ -20,9 +20,8 @@ std::string op_text(const BenchReport& report) {
 
 std::string buffers_text(const BenchSpec& spec) {
   if (spec.memory == BenchMemory::kMosaic) return "mosaic windows, read where they lie";
-  const bool in_place = spec.in_place || spec.collective == Collective::kBroadcast;
   return fmt::format("{}, {}", spec.memory == BenchMemory::kWindow ? "windows" : "ordinary memory",
-                     in_place ? "in place" : "out of place");
+                     is_in_place(spec) ? "in place" : "out of place");
 }
 
 int ranks_of(const BenchReport& report) { return static_cast<int>(report.setup.places.of_ranks.size()); }
@@ -132,7 +131,7 @@ std::string to_json(const BenchReport& report) {
                     {"ranks", ranks_of(report)},
                     {"mode", report.threads ? "threads" : "processes"},
                     {"memory", name(spec.memory)},
-                    {"in_place", spec.in_place || spec.collective == Collective::kBroadcast},
+                    {"in_place", is_in_place(spec)},
                     {"iterations", spec.iterations},
                     {"warmup", spec.warmup},
                     {"seed", spec.seed},

@@ -82,8 +82,8 @@ void check_shapes(const BenchRequest& request, bool op_given) {
   if (spec.offset_bytes % size_of(spec.dtype) != 0)
     throw UsageError(fmt::format("bench: --offset {} is no multiple of the {} bytes of {}", spec.offset_bytes,
                                  size_of(spec.dtype), request.dtype));
-  if (!request.plot.empty() && spec.collective == Collective::kBarrier)
-    throw UsageError("bench: barrier has no sizes to --plot");
+  if (!request.plot.empty() && !traits(spec.collective).has_elements)
+    throw UsageError(fmt::format("bench: {} has no sizes to --plot", request.collective));
 }
 
 }  // namespace

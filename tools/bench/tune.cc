@@ -21,8 +21,12 @@ constexpr size_t kCachedBytes = size_t{128} << 10;  // copied by each rank: sure
 constexpr size_t kStagedBytes = size_t{8} << 20;
 constexpr size_t kReduceCachedBytes = size_t{256} << 10;
 constexpr size_t kReduceMemoryBytes = size_t{64} << 20;
-constexpr Collective kChoices[] = {Collective::kAllGather, Collective::kReduceScatter, Collective::kAllReduce,
-                                   Collective::kBroadcast, Collective::kAllToAll};
+
+// Those whose engine is a question: the ragged and _many forms choose like the collective that they are forms of.
+bool is_tuned(Collective collective) {
+  const CollectiveTraits& has = traits(collective);
+  return has.has_elements && !has.is_ragged && !has.is_many;
+}
 
 class Tuner {
  public:
@@ -168,10 +172,12 @@ class Tuner {
     if (self_.size < 2) return {};
     SHARDCOMM_TRY_ASSIGN(Communicator inlined, connect("algorithm=inline"));
     SHARDCOMM_TRY_ASSIGN(Communicator direct, connect("algorithm=direct"));
-    for (const Collective collective : kChoices) {
+    for (int c = 0; c < kCollectiveCount; ++c) {
+      const auto collective = static_cast<Collective>(c);
+      if (!is_tuned(collective)) continue;
       for (const BenchMemory memory : {BenchMemory::kWindow, BenchMemory::kOrdinary}) {
         BenchSpec spec{.collective = collective,
-                       .in_place = collective == Collective::kAllGather,
+                       .in_place = traits(collective).pattern == Pattern::kGather,
                        .memory = memory,
                        .begin_bytes = 64,
                        .end_bytes = size_t{64} << 10};

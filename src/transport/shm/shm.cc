@@ -6,7 +6,11 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
+#include <optional>
+#include <utility>
+#include <variant>
+
+#include "base/pod.h"
 
 namespace shardcomm {
 namespace {
@@ -43,31 +47,25 @@ class ProcessHandle {
 };
 
 template <class T>
-Card to_card(const T& value) {
-  return Card(reinterpret_cast<const char*>(&value), sizeof value);
-}
-
-template <class T>
 Result<T> from_card(const Card& card, Rank rank) {
-  if (card.size() != sizeof(T))
-    return Status(Code::kFailedPrecondition, fmt::format("rank {} sent a card of {} bytes", rank, card.size()));
-  T value;
-  std::memcpy(&value, card.data(), sizeof value);
-  return value;
+  if (const std::optional<T> value = from_bytes<T>(card)) return *value;
+  return Status(Code::kFailedPrecondition, fmt::format("rank {} sent a card of {} bytes", rank, card.size()));
 }
 
 class ShmTransport final : public MappedTransport {
  public:
   std::string_view name() const noexcept override { return "shm"; }
-  Capabilities capabilities() const noexcept override { return {TransportKind::kMapped, true, false, false}; }
-  Result<Card> card() override { return to_card(attach_card()); }
+  TransportKind kind() const noexcept override { return TransportKind::kMapped; }
+  Result<Card> card() override { return Card(as_bytes(attach_card())); }
 
-  Status connect(Rank rank, std::span<const Card> cards_by_rank, Deadline) override {
+  std::vector<Status> connect(Rank rank, std::span<const Card> cards_by_rank, Deadline) override {
+    std::vector<Status> reached;
     for (Rank r = 0; r < static_cast<Rank>(cards_by_rank.size()); ++r) {
-      SHARDCOMM_TRY_ASSIGN(Peer peer, meet(rank, r, cards_by_rank[static_cast<size_t>(r)]));
-      peers_.push_back(std::move(peer));
+      Result<Peer> peer = meet(rank, r, cards_by_rank[static_cast<size_t>(r)]);
+      reached.push_back(peer.status());
+      peers_.push_back(peer.ok() ? std::move(peer).value() : Peer());
     }
-    return {};
+    return reached;
   }
 
   std::vector<Rank> ended_peers() override {
@@ -86,16 +84,22 @@ class ShmTransport final : public MappedTransport {
     return ended;
   }
 
-  Result<Card> share(const Segment& local) override { return to_card(local.card()); }
+  // Peers read ordinary memory by cross-memory attach or from the staging ring; neither needs to know it before.
+  Result<Registration> enroll(const Allocation&) override { return Registration(); }
 
-  Result<Mapping> map(std::span<const Card> shared_by_rank) override {
-    Mapping mapping;
+  Result<Card> share(const Allocation& memory) override {
+    if (const auto* segment = std::get_if<SegmentCard>(&memory.handle)) return Card(as_bytes(*segment));
+    return Status(Code::kUnsupported, "shm shares the memory of segments only: no other process can open what this is");
+  }
+
+  Result<PeerMapping> map(std::span<const Card> shared_by_rank) override {
+    PeerMapping mapping;
     for (Rank r = 0; r < static_cast<Rank>(shared_by_rank.size()); ++r) {
       SHARDCOMM_TRY_ASSIGN(const auto card, from_card<SegmentCard>(shared_by_rank[static_cast<size_t>(r)], r));
       Result<SegmentView> view = map_segment(card);
       if (!view.ok()) return view.status().context(fmt::format("mapping memory of rank {}", r));
       mapping.by_rank.push_back(view->data());
-      mapping.views.push_back(std::move(view).value());
+      mapping.keep_alive.push_back(std::make_shared<SegmentView>(std::move(view).value()));
     }
     return mapping;
   }
@@ -137,8 +141,8 @@ Status probe_shm(Device device) {
   return Segment::create(1, "a probe of shared memory").status();
 }
 
-Result<std::unique_ptr<MappedTransport>> open_shm(Device, const Options&) {
-  return std::unique_ptr<MappedTransport>(std::make_unique<ShmTransport>());
+Result<std::unique_ptr<Transport>> open_shm(Device, const Options&) {
+  return std::unique_ptr<Transport>(std::make_unique<ShmTransport>());
 }
 
 }  // namespace shardcomm

@@ -6,6 +6,6 @@
 namespace shardcomm {
 
 Status probe_shm(Device device);
-Result<std::unique_ptr<MappedTransport>> open_shm(Device device, const Options& options);
+Result<std::unique_ptr<Transport>> open_shm(Device device, const Options& options);
 
 }  // namespace shardcomm

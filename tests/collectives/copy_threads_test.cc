@@ -61,9 +61,9 @@ void gather_and_reduce(Communicator& comm, std::byte* base, const std::vector<si
   }
 }
 
-class Channels : public ::testing::TestWithParam<std::tuple<RankMode, const char*>> {};
+class CopyThreads : public ::testing::TestWithParam<std::tuple<RankMode, const char*>> {};
 
-TEST_P(Channels, ShareTablesOfManyTensors) {
+TEST_P(CopyThreads, ShareTablesOfManyTensors) {
   const auto& [mode, options] = GetParam();
   run_ranks(2, mode, [&, options = options](RankContext& rank) {
     Communicator comm = rank.communicator(options);
@@ -82,10 +82,10 @@ TEST_P(Channels, ShareTablesOfManyTensors) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, Channels,
-                         ::testing::Values(std::tuple(RankMode::kThreads, "channels=3"),
-                                           std::tuple(RankMode::kProcesses, "channels=3"),
-                                           std::tuple(RankMode::kProcesses, "channels=5,memory_access=attach")),
+INSTANTIATE_TEST_SUITE_P(Ranks, CopyThreads,
+                         ::testing::Values(std::tuple(RankMode::kThreads, "copy_threads=3"),
+                                           std::tuple(RankMode::kProcesses, "copy_threads=3"),
+                                           std::tuple(RankMode::kProcesses, "copy_threads=5,memory_access=attach")),
                          [](const auto& info) {
                            const std::string_view options = std::get<1>(info.param);
                            return std::string(name(std::get<0>(info.param))) +
@@ -93,7 +93,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Channels,
                          });
 
 // One rank may use all cores; two ranks that part share them as before.
-TEST(Channels, OfAPartAreNoMoreThanOfTheWhole) {
+TEST(CopyThreads, OfAPartAreNoMoreThanOfTheWhole) {
   run_ranks(2, RankMode::kProcesses, [](RankContext& rank) {
     Communicator comm = rank.communicator();
     std::vector<float> in(size_t{2} << 20, 1.0F), out(in.size());
@@ -110,9 +110,9 @@ TEST(Channels, OfAPartAreNoMoreThanOfTheWhole) {
 }
 
 // The scratch memory of an attached reduction is that of its bytes, however long pieces may be.
-TEST(Channels, NeedNoMemoryBeyondTheirParts) {
+TEST(CopyThreads, NeedNoMemoryBeyondTheirParts) {
   run_ranks(2, RankMode::kProcesses, [](RankContext& rank) {
-    Communicator comm = rank.communicator("memory_access=attach,chunk_bytes=1G,algorithm=direct,channels=8");
+    Communicator comm = rank.communicator("memory_access=attach,chunk_bytes=1G,algorithm=direct,copy_threads=8");
     constexpr size_t kCount = size_t{2} << 20;
     std::vector<float> in(2 * kCount, 1.0F), out(kCount);
     const auto resident_kib = [] {
@@ -132,9 +132,9 @@ TEST(Channels, NeedNoMemoryBeyondTheirParts) {
   });
 }
 
-TEST(Channels, OfARankAlone) {
+TEST(CopyThreads, OfARankAlone) {
   run_ranks(1, RankMode::kProcesses, [](RankContext& rank) {
-    Communicator comm = rank.communicator("algorithm=direct,channels=3");
+    Communicator comm = rank.communicator("algorithm=direct,copy_threads=3");
     std::vector<float> in(size_t{1} << 20, 2.0F), out(in.size());
     ASSERT_TRUE(comm.reduce_scatter({in.data(), out.data(), in.size(), DType::kF32}, StreamRef::caller()).ok());
     EXPECT_EQ(out, in);

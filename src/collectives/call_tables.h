@@ -5,40 +5,24 @@
 #include <vector>
 
 #include "collectives/collectives.h"
+#include "collectives/reduce_rows.h"
 #include "kernels/kernels.h"
 
 namespace shardcomm {
 
-// Reductions that the kernels take in one launch: tensors of one dtype and op.
-struct ReduceRows {
-  struct Group {
-    DType dtype;
-    ReduceOp op;
-    size_t first;  // of the segments
-  };
-  std::vector<Group> groups;
-  std::vector<kernels::ReduceSegment> segments;
-  std::vector<const void*> sources;  // by segment, then by rank
-
-  void clear() noexcept {
-    groups.clear();
-    segments.clear();
-  }
-};
-
-struct Placement {
-  uint64_t windows = 0;  // the fabric's windows_version() that it holds for; 0: none
-  uint64_t layout = 0;   // of the entries, never 0 where `windows` is not
+struct CallTables {
+  uint64_t windows = 0;      // the fabric's windows_version() that it holds for; 0: none
+  uint64_t fingerprint = 0;  // of the entries, never 0 where `windows` is not
   std::vector<SourceEntry> entries;
   std::vector<std::vector<kernels::CopySegment>> copies;  // by source; empty: not found yet
-  ReduceRows reduction;                                   // without segments: not found yet
+  ReduceRows reduction;                                   // empty: not found yet
 };
 
 // What it takes at most: of an item, its entry and, of every source, a row of copies or an address.
-constexpr size_t placement_bytes(int size, size_t items) noexcept {
+constexpr size_t call_tables_bytes(int size, size_t items) noexcept {
   const auto sources = static_cast<size_t>(size);
   const size_t of_item = sizeof(SourceEntry) + sizeof(kernels::ReduceSegment) + sources * sizeof(kernels::CopySegment);
-  return sizeof(Placement) + sources * sizeof(std::vector<kernels::CopySegment>) + items * of_item;
+  return sizeof(CallTables) + sources * sizeof(std::vector<kernels::CopySegment>) + items * of_item;
 }
 
 }  // namespace shardcomm

@@ -1,0 +1,67 @@
+// The collectives, and what is true of each whoever executes it. Everything that depends on the collective reads its
+// row here instead of naming collectives; docs/adding_a_collective.md says which files a new one touches.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "shardcomm/export.h"
+
+namespace shardcomm {
+
+// The values are part of the wire signature and of flight records: append only.
+enum class Collective : uint8_t {
+  kAllGather,
+  kReduceScatter,
+  kAllReduce,
+  kBroadcast,
+  kAllToAll,
+  kBarrier,
+  kAllGatherV,
+  kReduceScatterV,
+  kAllGatherMany,
+  kReduceScatterMany,
+};
+inline constexpr int kCollectiveCount = 10;
+
+constexpr bool is_valid(Collective c) noexcept { return static_cast<int>(c) < kCollectiveCount; }
+
+// Who reads which bytes of whom.
+enum class Pattern : uint8_t {
+  kGather,     // the reader takes all of every source's shard
+  kReduce,     // the reader takes its own share of every source and combines them
+  kReduceAll,  // the reader takes the whole of every source and combines them
+  kBroadcast,  // the reader takes the whole of the root
+  kExchange,   // the reader takes the part that every source holds for it
+};
+
+struct SHARDCOMM_EXPORT CollectiveTraits {
+  std::string_view name;  // "all_gather_v"
+  Pattern pattern;
+  bool has_elements = true;  // of a count and an element type; a barrier has none
+  bool has_root = false;
+  bool is_ragged = false;  // rank r's shard has counts[r] elements
+  bool is_many = false;    // several tensors in one call, each with its own element type
+
+  constexpr bool reduces() const noexcept { return pattern == Pattern::kReduce || pattern == Pattern::kReduceAll; }
+  // The whole buffer, in multiples of the call's count; of ragged forms, whose counts say it themselves, 1.
+  constexpr size_t whole(size_t ranks) const noexcept {
+    const bool is_whole = is_ragged || pattern == Pattern::kReduceAll || pattern == Pattern::kBroadcast;
+    return is_whole ? 1 : ranks;
+  }
+  // The most that one rank has to show its peers, in the same multiples. A single rank has no peers, but copies as
+  // much.
+  constexpr size_t announced(size_t ranks) const noexcept {
+    const bool keeps_own = pattern == Pattern::kReduce || pattern == Pattern::kExchange;
+    return is_ragged || !keeps_own || ranks < 2 ? 1 : ranks - 1;
+  }
+};
+
+// A value that is not a collective has a row too, named "unknown".
+SHARDCOMM_EXPORT const CollectiveTraits& traits(Collective collective) noexcept;
+SHARDCOMM_EXPORT std::string_view name(Collective collective) noexcept;
+SHARDCOMM_EXPORT std::optional<Collective> parse_collective(std::string_view text) noexcept;  // inverse of name()
+SHARDCOMM_EXPORT bool reduces(Collective collective) noexcept;                                // takes a ReduceOp
+
+}  // namespace shardcomm

@@ -1,0 +1,40 @@
+#include "base/call.h"
+
+#include <fmt/format.h>
+
+#include <iterator>
+
+namespace shardcomm {
+namespace {
+
+std::string_view verb(const Call& call) noexcept {
+  if (call.kind == CallKind::kAgreement) return "agreement";
+  return call.kind == CallKind::kMosaic ? "all_gather_mosaic" : name(call.collective);
+}
+
+}  // namespace
+
+CallFields fields_of(const Call& call) noexcept {
+  if (call.kind == CallKind::kAgreement) return {};
+  const CollectiveTraits& has = traits(call.collective);
+  return {.dtype = has.has_elements && !has.is_many,
+          .count = has.has_elements,
+          .op = has.reduces() && !has.is_many,
+          .root = has.has_root,
+          .items = has.is_many};
+}
+
+std::string text(const Call& call, std::string_view label) {
+  const CallFields has = fields_of(call);
+  std::string text(verb(call));
+  const auto to = std::back_inserter(text);
+  if (has.dtype) fmt::format_to(to, " {}", name(call.dtype));
+  if (has.count) fmt::format_to(to, " {}", call.count);
+  if (has.items) fmt::format_to(to, " in {} items", call.root_or_items);
+  if (has.op) fmt::format_to(to, " {}", name(call.op));
+  if (has.root) fmt::format_to(to, " from root {}", call.root_or_items);
+  if (!label.empty()) fmt::format_to(to, " '{}'", label);
+  return text;
+}
+
+}  // namespace shardcomm

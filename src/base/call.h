@@ -1,0 +1,44 @@
+// A call: what ranks compare before anything moves, what the flight recorder keeps, and how both are told to people.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include "shardcomm/collective.h"
+#include "shardcomm/types.h"
+
+namespace shardcomm {
+
+inline constexpr size_t kLabelBytes = 32;  // with the closing zero; longer labels are cut
+
+enum class CallKind : uint8_t {
+  kCollective,
+  kMosaic,     // an all_gather of a mosaic window, in which no bytes move
+  kAgreement,  // ranks agree on a window or a split, which the label names; the fields of a collective mean nothing
+};
+
+// Equal on all ranks that make the same call. Lies in messages as it is, so it has no padding and no pointers.
+struct Call {
+  Collective collective{};
+  DType dtype{};  // of several tensors, the first one's, like `op`
+  ReduceOp op{};
+  CallKind kind{};
+  int32_t root_or_items = 0;  // the root of a broadcast; the number of items of a _many form
+  uint64_t count = 0;         // elements, as in the call; of all ranks or items together for the ragged and _many forms
+  bool operator==(const Call&) const = default;
+};
+static_assert(sizeof(Call) == 16 && std::is_trivially_copyable_v<Call>);
+static_assert(std::has_unique_object_representations_v<Call>);
+
+// The fields of a call that mean something. Several tensors may differ in dtype and op, so theirs mean nothing.
+struct CallFields {
+  bool dtype = false, count = false, op = false, root = false, items = false;
+};
+CallFields fields_of(const Call& call) noexcept;
+
+// "all_gather f32 1024 'gather h.3'": these fields, for people.
+std::string text(const Call& call, std::string_view label);
+
+}  // namespace shardcomm

@@ -1,0 +1,141 @@
+#include "collectives/direct_reduce.h"
+
+#include <algorithm>
+#include <span>
+
+#include "collectives/call_tables.h"
+#include "collectives/direct_source.h"
+#include "collectives/scratch.h"
+#include "collectives/team_parts.h"
+
+namespace shardcomm {
+namespace {
+
+// The reductions of one step, into this rank's shares.
+class DirectReduce {
+ public:
+  DirectReduce(Execution& execution, const Step& step, uint64_t own_fingerprint)
+      : execution_(execution),
+        fabric_(execution.fabric),
+        step_(step),
+        buffers_(execution.scratch.buffers()),
+        order_(step.items.size(), execution.fabric),
+        route_(step.geometry.route(execution.fabric.rank, execution.fabric.rank)) {
+    buffers_.sources.clear();
+    for (Rank r = 0; r < fabric_.size; ++r) {
+      buffers_.sources.push_back(find_source(fabric_, step_, r, own_fingerprint));
+    }
+    buffers_.locations.resize(size());
+  }
+
+  bool all_match() const noexcept { return std::ranges::all_of(buffers_.sources, &Source::matches); }
+
+  // Reduces sources that match, by a table that is kept with the call: found once, then only launched.
+  Status run_kept(ReduceRows& rows) {
+    if (rows.is_empty()) {
+      rows.reset(step_.items.size(), size());
+      for (size_t k = 0; k < step_.items.size(); ++k) {
+        const size_t i = order_[k];
+        if (find_share(i)) add_row(rows, i);
+      }
+    }
+    return rows.launch(execution_);
+  }
+
+  // Reduces any sources. What is mapped at all of them is launched a batch of rows at a time; the rest is done at once.
+  Status run_in_batches(ReduceRows& rows) {
+    rows.reset(std::min(kBatchRows, step_.items.size()), size());
+    for (size_t k = 0; k < step_.items.size(); ++k) {
+      const size_t i = order_[k];
+      if (!find_share(i)) continue;
+      if (!is_mapped()) {
+        SHARDCOMM_TRY(reduce_attached(i));
+        continue;
+      }
+      if (rows.is_full()) {
+        SHARDCOMM_TRY(rows.launch(execution_));
+        rows.clear();
+      }
+      add_row(rows, i);
+    }
+    return rows.launch(execution_);
+  }
+
+ private:
+  size_t size() const noexcept { return static_cast<size_t>(fabric_.size); }
+
+  // Finds where this rank's share of item i begins at every source, in `locations`. Returns whether it has elements.
+  bool find_share(size_t i) {
+    const Item& item = step_.items[i];
+    if (route_.bytes(item) == 0) return false;
+    const size_t offset_bytes = route_.source_offset_bytes(item);  // the same at every source
+    for (size_t k = 0; k < size(); ++k) {
+      buffers_.locations[k] = locate(execution_, buffers_.sources[k], i, item.in).plus(offset_bytes);
+    }
+    return true;
+  }
+  bool is_mapped() const noexcept {
+    return std::ranges::none_of(buffers_.locations, [](const Location& at) { return at.mapped == nullptr; });
+  }
+  void add_row(ReduceRows& rows, size_t i) {
+    const Item& item = step_.items[i];
+    const std::span<const void*> addresses = rows.add(item, route_.bytes(item) / size_of(item.dtype));
+    for (size_t k = 0; k < size(); ++k) addresses[k] = buffers_.locations[k].mapped;
+  }
+
+  // Reduces a share that is not mapped at every source, its parts on several threads where they are large.
+  Status reduce_attached(size_t i) {
+    const size_t bytes = route_.bytes(step_.items[i]);
+    const auto parts = static_cast<size_t>(execution_.team.parts_for(bytes));
+    const size_t piece_bytes =
+        std::min(execution_.attach_chunk_bytes, (bytes / parts / kPartAlignBytes + 1) * kPartAlignBytes);
+    buffers_.pieces.resize(std::max(buffers_.pieces.size(), parts * size() * piece_bytes));
+    buffers_.piece_sources.resize(std::max(buffers_.piece_sources.size(), parts * size()));
+    return in_parts(execution_.team, bytes, [&](size_t part, size_t begin, size_t end) {
+      return reduce_part(step_.items[i], {.part = part, .begin = begin, .end = end, .piece_bytes = piece_bytes});
+    });
+  }
+
+  // A range of a share, in bytes.
+  struct Part {
+    size_t part, begin, end;
+    size_t piece_bytes;  // attached and combined at a time
+  };
+  // Goes piece after piece, so that what has been attached is still in the caches when it is combined.
+  Status reduce_part(const Item& item, const Part& range) {
+    std::byte* const pieces = buffers_.pieces.data() + range.part * size() * range.piece_bytes;
+    const std::span<const void*> sources(buffers_.piece_sources.data() + range.part * size(), size());
+    for (size_t offset = range.begin; offset < range.end; offset += range.piece_bytes) {
+      const size_t bytes = std::min(range.piece_bytes, range.end - offset);
+      for (size_t k = 0; k < size(); ++k) {
+        const Location from = buffers_.locations[k].plus(offset);
+        sources[k] = from.mapped;
+        if (from.mapped != nullptr) continue;
+        std::byte* const piece = pieces + k * range.piece_bytes;
+        SHARDCOMM_TRY(read_attached(fabric_, static_cast<Rank>(k), {piece, bytes}, from.address));
+        sources[k] = piece;
+      }
+      const ReduceRun run{.item = item, .offset_bytes = offset, .bytes = bytes, .sources = sources};
+      SHARDCOMM_TRY(reduce_run(execution_, run));
+    }
+    return {};
+  }
+
+  Execution& execution_;
+  Fabric& fabric_;
+  const Step& step_;
+  Scratch::Buffers& buffers_;
+  const ItemOrder order_;
+  const Route route_;  // from any source
+};
+
+}  // namespace
+
+Status reduce_direct(Execution& execution, const Step& step, uint64_t own_fingerprint) {
+  DirectReduce reduction(execution, step, own_fingerprint);
+  CallTables* const kept = reduction.all_match() ? kept_tables(step) : nullptr;
+  return kept != nullptr ? reduction.run_kept(kept->reduction)
+                         : reduction.run_in_batches(execution.scratch.buffers().reductions);
+}
+
+}  // namespace shardcomm

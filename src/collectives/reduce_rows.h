@@ -1,0 +1,61 @@
+// A table of reductions for the kernels: a row an item, and of each row the addresses at all sources.
+#pragma once
+#include <span>
+#include <vector>
+
+#include "collectives/collectives.h"
+#include "kernels/kernels.h"
+
+namespace shardcomm {
+
+// Not copyable: rows point into it.
+class ReduceRows {
+ public:
+  ReduceRows() = default;
+  ReduceRows(const ReduceRows&) = delete;
+  ReduceRows& operator=(const ReduceRows&) = delete;
+  ReduceRows(ReduceRows&&) noexcept = default;
+  ReduceRows& operator=(ReduceRows&&) noexcept = default;
+
+  bool is_empty() const noexcept { return segments_.empty(); }
+  bool is_full() const noexcept { return segments_.size() == capacity_; }
+
+  // Empties the table and makes room for so many rows. Allocates only where it has never had that room.
+  void reset(size_t rows, size_t sources) {
+    clear();
+    capacity_ = rows;
+    source_count_ = sources;
+    segments_.reserve(rows);
+    if (addresses_.size() < rows * sources) addresses_.resize(rows * sources);
+  }
+  void clear() noexcept {
+    groups_.clear();
+    segments_.clear();
+  }
+  // Adds a row for `count` elements of `item`, into item.out, and returns its addresses, by source, to be filled in.
+  // The table must not be full.
+  std::span<const void*> add(const Item& item, size_t count) {
+    if (groups_.empty() || groups_.back().dtype != item.dtype || groups_.back().op != item.op) {
+      groups_.push_back({.dtype = item.dtype, .op = item.op, .first = segments_.size()});
+    }
+    const void** const addresses = addresses_.data() + segments_.size() * source_count_;
+    segments_.push_back({.target = item.out, .sources = addresses, .count = count});
+    return {addresses, source_count_};
+  }
+
+  // One launch for each run of rows of one dtype and op.
+  Status launch(const Execution& execution) const;
+
+ private:
+  struct Group {
+    DType dtype;
+    ReduceOp op;
+    size_t first;  // of its rows, which end where the next group begins
+  };
+  size_t capacity_ = 0, source_count_ = 0;
+  std::vector<Group> groups_;
+  std::vector<kernels::ReduceSegment> segments_;
+  std::vector<const void*> addresses_;  // by row, then by source
+};
+
+}  // namespace shardcomm

@@ -1,0 +1,8 @@
+#include "collectives/scratch.h"
+
+namespace shardcomm {
+
+Scratch::Scratch() : buffers_(std::make_unique<Buffers>()) {}
+Scratch::~Scratch() = default;
+
+}  // namespace shardcomm

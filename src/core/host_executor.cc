@@ -1,0 +1,128 @@
+#include "core/host_executor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace shardcomm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A piece of each source stays in the L2 cache while it is combined.
+constexpr size_t kDefaultAttachChunk = 64 << 10;
+constexpr size_t kChunkAlign = 64;
+
+size_t attach_chunk(size_t chunk_bytes) noexcept {
+  if (chunk_bytes == 0) return kDefaultAttachChunk;
+  return std::max(kChunkAlign, chunk_bytes / kChunkAlign * kChunkAlign);
+}
+
+HostExecutor::Setup with_attach_chunk(HostExecutor::Setup setup) {
+  setup.chunk_bytes = attach_chunk(setup.chunk_bytes);
+  return setup;
+}
+
+}  // namespace
+
+HostExecutor::HostExecutor(Setup setup) : setup_(with_attach_chunk(std::move(setup))), team_(setup_.copy_threads) {}
+
+// After a failure no operation begins.
+Status HostExecutor::begin(Turn& turn, uint64_t now) {
+  const bool will_wait = turnstile_.passed() + 1 < turn.epoch;
+  SHARDCOMM_TRY(turnstile_.enter(turn.epoch, turn.limit, *setup_.fabric.control));
+  SHARDCOMM_TRY(setup_.fabric.control->failure());
+  turn.has_begun = true;
+  setup_.fabric.control->progress(Milestone::kStarted, turn.epoch);
+  setup_.flight.start(turn.epoch, will_wait ? setup_.flight.now() : now);
+  return {};
+}
+
+Status HostExecutor::end(Turn& turn, Status status) {
+  if (turn.has_begun) {
+    setup_.flight.finish(turn.epoch, status.code());
+    setup_.fabric.control->progress(Milestone::kFinished, turn.epoch);
+  }
+  if (!status.ok()) setup_.health.abort(status);
+  count(turn.traffic);
+  turnstile_.leave(turn.epoch);
+  if (status.ok()) return status;
+  return status.context(fmt::format("rank {} runs op {} {}", setup_.fabric.rank, turn.epoch, turn.name));
+}
+
+Status HostExecutor::run(const Operation& operation, uint64_t now) {
+  Turn turn(operation.epoch, name(operation.call().collective), setup_.timeout);
+  Status status = begin(turn, now);
+  if (status.ok()) {
+    const Workload& workload = operation.workload;
+    Execution execution{.operation = operation,
+                        .fabric = setup_.fabric,
+                        .stream = StreamRef::caller(),  // the thread that runs the operation is the stream's own
+                        .team = team_,
+                        .scratch = scratch_,
+                        .reading_order = setup_.reading_order,
+                        .attach_chunk_bytes = setup_.chunk_bytes,
+                        .node_bytes = workload.whole_bytes * static_cast<size_t>(setup_.fabric.size),
+                        .limit = turn.limit,
+                        .traffic = turn.traffic};
+    status = setup_.chooser.choose(workload).run(execution);
+  }
+  return end(turn, std::move(status));
+}
+
+Status HostExecutor::run(const Agreement& agreement, uint64_t now) {
+  Turn turn(agreement.epoch, agreement.label, setup_.timeout);
+  Status status = begin(turn, now);
+  if (status.ok()) status = agreement.body(turn.limit);
+  return end(turn, std::move(status));
+}
+
+// What an operation needs while it waits in a stream.
+struct HostExecutor::AsyncOperation {
+  AsyncOperation(HostExecutor& executor, std::shared_ptr<const void> owner, const Operation& given)
+      : executor(executor),
+        owner(std::move(owner)),
+        items(given.known != nullptr ? std::vector<Item>() : std::vector(given.items.begin(), given.items.end())),
+        counts(given.counts.begin(), given.counts.end()),
+        label(given.label),
+        operation(given),
+        work(std::make_shared<Work::State>(executor.setup_.fabric.rank, name(given.call().collective).data(),
+                                           Deadline::max())) {
+    if (given.known == nullptr) operation.items = items;
+    operation.counts = counts;
+    operation.label = label;
+  }
+  void run() {
+    work->set_deadline(Clock::now() + executor.setup_.timeout);
+    work->finish(executor.run(operation, executor.setup_.flight.now()));
+  }
+  HostExecutor& executor;
+  const std::shared_ptr<const void> owner;
+  const std::vector<Item> items;
+  const std::vector<size_t> counts;
+  const std::string label;
+  Operation operation;
+  const std::shared_ptr<Work::State> work;
+};
+
+Result<Work> HostExecutor::enqueue(const Operation& operation, StreamRef stream, std::shared_ptr<const void> owner) {
+  auto async = std::make_shared<AsyncOperation>(*this, std::move(owner), operation);
+  SHARDCOMM_TRY(stream.enqueue([async] { async->run(); }));
+  return Work(operation.epoch, async->work);
+}
+
+void HostExecutor::count(const TrafficCounters& operation) noexcept {
+  const auto add = [](std::atomic<uint64_t>& sum, uint64_t term) {
+    sum.store(sum.load(std::memory_order_relaxed) + term, std::memory_order_relaxed);
+  };
+  add(operations_, operation.operations);
+  add(bytes_sent_, operation.bytes_sent);
+  add(bytes_received_, operation.bytes_received);
+}
+
+TrafficCounters HostExecutor::traffic() const noexcept {
+  return {operations_.load(std::memory_order_relaxed), bytes_sent_.load(std::memory_order_relaxed),
+          bytes_received_.load(std::memory_order_relaxed)};
+}
+
+}  // namespace shardcomm

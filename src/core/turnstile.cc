@@ -1,0 +1,58 @@
+#include "core/turnstile.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/futex.h"
+
+namespace shardcomm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kSleepSlice{20};  // a thread that waits for its turn looks for an abort this often
+
+}  // namespace
+
+Status Turnstile::enter(uint64_t epoch, TimeLimit& limit, const Control& control) noexcept {
+  if (passed() + 1 < epoch) SHARDCOMM_TRY(sleep(epoch, limit, control));
+  begun_.store(epoch, std::memory_order_relaxed);
+  return {};
+}
+
+Status Turnstile::sleep(uint64_t epoch, TimeLimit& limit, const Control& control) noexcept {
+  while (passed() + 1 < epoch) {
+    sleepers_.fetch_add(1, std::memory_order_seq_cst);
+    const uint32_t seen = bell_.load(std::memory_order_seq_cst);
+    if (passed_.load(std::memory_order_seq_cst) + 1 < epoch) {
+      futex_wait(&bell_, seen, std::min(limit.deadline(), Clock::now() + kSleepSlice));
+    }
+    sleepers_.fetch_sub(1, std::memory_order_relaxed);
+    if (passed() + 1 >= epoch) break;
+    SHARDCOMM_TRY(control.failure());
+    if (Clock::now() < limit.deadline()) continue;
+    // An operation whose turn it is ends by its own limit; its own timeout names the rank it waits for, which is the
+    // better diagnosis.
+    if (begun_.load(std::memory_order_relaxed) <= passed()) {
+      return Status(Code::kTimedOut,
+                    fmt::format("op {} waited for op {}, to which its stream has not come", epoch, passed() + 1));
+    }
+    limit.renew();
+  }
+  limit.renew();  // its own time begins with its turn
+  return {};
+}
+
+// Sequentially consistent: either a sleeper sees what has passed before it sleeps, or this sees the sleeper.
+void Turnstile::leave(uint64_t epoch) noexcept {
+  // An operation that gave up waiting for its turn leaves before those it waited for.
+  uint64_t passed = passed_.load(std::memory_order_relaxed);
+  while (passed < epoch && !passed_.compare_exchange_weak(passed, epoch, std::memory_order_seq_cst)) {
+  }
+  if (sleepers_.load(std::memory_order_seq_cst) == 0) return;
+  bell_.fetch_add(1, std::memory_order_seq_cst);
+  futex_wake(&bell_, kWakeAll);
+}
+
+}  // namespace shardcomm
