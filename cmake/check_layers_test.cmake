@@ -1,6 +1,6 @@
 cmake_minimum_required(VERSION 3.25)
 # Shows that check_layers.cmake can fail: builds one tiny tree a rule in WORK, runs the check on it, and looks for the
-# complaint. Run as: cmake -DWORK=<empty dir> -P cmake/check_layers_test.cmake
+# complaint. Run as: cmake -DWORK=<empty dir> -DCXX=<compiler> -DNM=<nm> -P cmake/check_layers_test.cmake
 set(check ${CMAKE_CURRENT_LIST_DIR}/check_layers.cmake)
 
 # A tree of one file with one include line; `expect` is a regular expression for the output, or OK.
@@ -28,12 +28,14 @@ expect_layers(src/transport/shm/shm.cc "#include \"memory/memory.h\"" OK)
 expect_layers(src/c_api.cc "#include \"shardcomm/c.h\"" OK)
 expect_layers(tools/run.cc "#include \"tools/launcher.h\"" OK)
 expect_layers(tools/bench/plot.cc "#include \"tools/bytes.h\"" OK)
+expect_layers(src/zero/masters.cc "#include \"kernels/kernels.h\"" OK)
 expect_layers(src/core/locality.cc "#include <hwloc.h>" OK)
 expect_layers(tools/main.cc "#include <CLI/CLI.hpp>" OK)
 expect_layers(tools/trainer/matmul.cc "#include <dnnl.hpp>" OK)
 expect_layers(include/shardcomm/a.h "#include <string_view>" OK)
 expect_layers(src/base/log.cc "#include \"memory/memory.h\"" "base may not include memory")
 expect_layers(src/zero/engine.cc "#include \"core/core.h\"" "zero may not include core")
+expect_layers(src/zero/masters.cc "#include \"kernels/elementwise.h\"" "kernels/elementwise.h is not the door of kernels")
 expect_layers(src/transport/fabric.cc "  #  include \"memory/segment.h\"" "memory/segment.h is not the door of memory")
 expect_layers(src/core/discovery.cc "#include \"bootstrap/tcp/store.h\"" "bootstrap/tcp/store.h is not the door of bootstrap")
 expect_layers(src/bootstrap/tcp/store.cc "#include \"transport/transport.h\"" "bootstrap may not include transport")
@@ -48,6 +50,35 @@ expect_layers(tools/bench.cc "#include <dnnl.hpp>" "<dnnl.hpp> is not at home")
 expect_layers(src/base/options.cc "#include <CLI/CLI.hpp>" "<CLI/CLI.hpp> is not at home")
 expect_layers(include/shardcomm/a.h "#include <fmt/format.h>" "a public header may include only")
 expect_layers(include/shardcomm/a.h "#include \"base/log.h\"" "a public header may include only")
+
+# Compiled folders: each is one source of one function, which may call that of another.
+function(compile folder text)
+  file(WRITE ${WORK}/${folder}.cc "namespace shardcomm { ${text} }\n")
+  execute_process(COMMAND ${CXX} -fPIC -c ${WORK}/${folder}.cc -o ${WORK}/${folder}.o COMMAND_ERROR_IS_FATAL ANY)
+  file(APPEND ${WORK}/objects.cmake "set(objects_${folder} ${WORK}/${folder}.o)\n")
+endfunction()
+function(expect_links transport zero expect)
+  file(REMOVE_RECURSE ${WORK})
+  file(WRITE ${WORK}/src/base/log.h "#include <memory>\n")
+  compile(base "int of_base() { return 0; }")
+  compile(planner "int of_planner() { return 0; }")
+  compile(core "[[gnu::visibility(\"hidden\")]] int inside_core() { return 0; } int exported() { return 0; }")
+  compile(transport "int of_base(); int of_planner(); int of_transport() { return ${transport}; }")
+  compile(zero "int exported(); int inside_core(); int of_zero() { return ${zero}; }")
+  execute_process(COMMAND ${CXX} -shared ${WORK}/core.o -o ${WORK}/library.so COMMAND_ERROR_IS_FATAL ANY)
+  file(APPEND ${WORK}/objects.cmake "set(library ${WORK}/library.so)\n")
+  execute_process(COMMAND ${CMAKE_COMMAND} -DROOT=${WORK} -DOBJECTS=${WORK}/objects.cmake -DNM=${NM} -P ${check}
+    RESULT_VARIABLE code OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  if((expect STREQUAL "OK" AND code EQUAL 0) OR (NOT code EQUAL 0 AND output MATCHES "${expect}"))
+    return()
+  endif()
+  message(SEND_ERROR "transport '${transport}', zero '${zero}': expected ${expect}, got ${code}: ${output}")
+endfunction()
+
+expect_links("of_base()" "exported()" OK)
+expect_links("of_planner()" "exported()" "transport may not call what planner defines")
+expect_links("of_base()" "inside_core()" "zero may not call what core defines")
+
 file(REMOVE_RECURSE ${WORK})
 file(MAKE_DIRECTORY ${WORK})
 execute_process(COMMAND ${CMAKE_COMMAND} -DROOT=${WORK} -P ${check} RESULT_VARIABLE code OUTPUT_QUIET ERROR_QUIET)

@@ -38,11 +38,6 @@ HostStreams& host_streams() {
   return streams;
 }
 
-Deadline after(int64_t timeout_ms) {
-  constexpr int64_t kYear = int64_t{366} * 24 * 3600 * 1000;
-  return std::chrono::steady_clock::now() + std::chrono::milliseconds(std::clamp<int64_t>(timeout_ms, 0, kYear));
-}
-
 // Out of range stays out of range, for the callee's own check and message.
 DType to_dtype(int32_t dtype) {
   return dtype >= 0 && dtype < kDTypeCount ? static_cast<DType>(dtype) : static_cast<DType>(255);
@@ -203,7 +198,7 @@ void shardcomm_host_stream_destroy(shardcomm_stream stream) {
 shardcomm_code shardcomm_stream_synchronize(shardcomm_stream stream, int64_t timeout_ms) {
   return guarded([&]() -> Status {
     SHARDCOMM_TRY_ASSIGN(const StreamRef on, to_stream(stream));
-    return on.synchronize(after(timeout_ms));
+    return on.synchronize(to_deadline(timeout_ms));
   });
 }
 shardcomm_code shardcomm_stream_wait(shardcomm_stream stream, const shardcomm_work* work) {
@@ -225,7 +220,7 @@ shardcomm_code shardcomm_work_done(const shardcomm_work* work, int32_t* done) {
 shardcomm_code shardcomm_work_synchronize(const shardcomm_work* work, int64_t timeout_ms) {
   return guarded([&]() -> Status {
     SHARDCOMM_REQUIRE(work);
-    return work->work.synchronize(after(timeout_ms));
+    return work->work.synchronize(to_deadline(timeout_ms));
   });
 }
 void shardcomm_work_release(shardcomm_work* work) { delete work; }

@@ -1,5 +1,7 @@
 // What the two halves of the C ABI share: handles and the thread's last error. Over the public C++ headers only.
 #pragma once
+#include <algorithm>
+#include <chrono>
 #include <exception>
 #include <memory>
 #include <string>
@@ -57,6 +59,12 @@ Status deliver(Result<T> result, Handle** out) {
 }
 
 Result<StreamRef> to_stream(shardcomm_stream stream);
+
+// From now; a negative timeout is none, and a very long one a year.
+inline Deadline to_deadline(int64_t timeout_ms) {
+  constexpr int64_t kYear = int64_t{366} * 24 * 3600 * 1000;
+  return std::chrono::steady_clock::now() + std::chrono::milliseconds(std::clamp<int64_t>(timeout_ms, 0, kYear));
+}
 
 }  // namespace shardcomm::c_api
 

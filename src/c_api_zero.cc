@@ -48,6 +48,12 @@ Result<Pass> to_pass(int32_t pass) {
   return Status(Code::kInvalidArgument, "pass " + std::to_string(pass) + " is neither 0 (forward) nor 1 (backward)");
 }
 
+Result<const ShardPiece*> find_piece(const ZeroEngine& engine, size_t piece) {
+  const auto pieces = engine.pieces();
+  if (piece < pieces.size()) return &pieces[piece];
+  return Status(Code::kInvalidArgument, "piece " + std::to_string(piece) + " of " + std::to_string(pieces.size()));
+}
+
 // One hook: the unit must exist before the engine is asked.
 template <class Hook>
 shardcomm_code hook(shardcomm_zero* zero, uint32_t unit, int32_t pass, shardcomm_stream compute, Hook&& call) noexcept {
@@ -128,7 +134,33 @@ void shardcomm_zero_set_gradient_sync(shardcomm_zero* zero, int32_t on) {
   if (zero != nullptr) zero->engine.set_gradient_sync(on != 0);
 }
 void shardcomm_zero_zero_gradients(shardcomm_zero* zero) {
-  if (zero != nullptr) zero->engine.zero_gradients();
+  // The engine stays failed after a failure, which so becomes the next call's.
+  if (zero != nullptr) static_cast<void>(zero->engine.zero_gradients());
+}
+
+shardcomm_code shardcomm_zero_begin_update(shardcomm_zero* zero) {
+  return guarded([&]() -> Status {
+    SHARDCOMM_REQUIRE(zero);
+    return zero->engine.begin_update();
+  });
+}
+shardcomm_code shardcomm_zero_publish_unit(shardcomm_zero* zero, uint32_t unit) {
+  return guarded([&]() -> Status {
+    SHARDCOMM_REQUIRE(zero);
+    return zero->engine.publish(unit);
+  });
+}
+shardcomm_code shardcomm_zero_publish(shardcomm_zero* zero) {
+  return guarded([&]() -> Status {
+    SHARDCOMM_REQUIRE(zero);
+    return zero->engine.publish();
+  });
+}
+shardcomm_code shardcomm_zero_synchronize(shardcomm_zero* zero, int64_t timeout_ms) {
+  return guarded([&]() -> Status {
+    SHARDCOMM_REQUIRE(zero);
+    return zero->engine.synchronize(to_deadline(timeout_ms));
+  });
 }
 
 shardcomm_code shardcomm_zero_parameter(const shardcomm_zero* zero, uint32_t unit, size_t index, shardcomm_view* out) {
@@ -158,11 +190,18 @@ shardcomm_code shardcomm_zero_shard(const shardcomm_zero* zero, size_t piece, sh
   return guarded([&]() -> Status {
     SHARDCOMM_REQUIRE(zero);
     SHARDCOMM_REQUIRE(out);
-    const auto pieces = zero->engine.pieces();
-    if (piece >= pieces.size())
-      return Status(Code::kInvalidArgument, "piece " + std::to_string(piece) + " of " + std::to_string(pieces.size()));
-    const ShardPiece& found = pieces[piece];
-    *out = shardcomm_piece{found.unit, found.parameter, found.offset, found.count, found.value, found.gradient};
+    SHARDCOMM_TRY_ASSIGN(const ShardPiece* found, find_piece(zero->engine, piece));
+    *out = shardcomm_piece{found->unit, found->parameter, found->offset, found->count, found->value, found->gradient};
+    return {};
+  });
+}
+
+shardcomm_code shardcomm_zero_shard_master(const shardcomm_zero* zero, size_t piece, float** master) {
+  return guarded([&]() -> Status {
+    SHARDCOMM_REQUIRE(zero);
+    SHARDCOMM_REQUIRE(master);
+    SHARDCOMM_TRY_ASSIGN(const ShardPiece* found, find_piece(zero->engine, piece));
+    *master = found->master;
     return {};
   });
 }

@@ -206,7 +206,7 @@ typedef struct {
 SHARDCOMM_EXPORT void shardcomm_zero_params_init(shardcomm_zero_params* params);
 
 typedef struct {
-  void* value;
+  void* value;    /* for reading */
   void* gradient; /* NULL in forward and for frozen parameters */
   size_t count;
   int32_t dtype;
@@ -216,8 +216,8 @@ typedef struct {
   uint32_t unit, parameter;
   size_t offset; /* first element, in the flattened parameter */
   size_t count;
-  void* value;
-  float* gradient; /* NULL for frozen parameters */
+  void* value;     /* for reading; what changes it is written through shardcomm_zero_shard_master */
+  float* gradient; /* NULL for frozen parameters; final after finish_step */
 } shardcomm_piece;
 typedef struct {
   size_t struct_size;
@@ -241,12 +241,26 @@ SHARDCOMM_EXPORT shardcomm_code shardcomm_zero_after(shardcomm_zero* zero, uint3
                                                      shardcomm_stream compute);
 SHARDCOMM_EXPORT shardcomm_code shardcomm_zero_finish_step(shardcomm_zero* zero, shardcomm_stream compute);
 SHARDCOMM_EXPORT void shardcomm_zero_set_gradient_sync(shardcomm_zero* zero, int32_t on);
+/* a failure is the next call's */
 SHARDCOMM_EXPORT void shardcomm_zero_zero_gradients(shardcomm_zero* zero);
+
+/* An optimizer of your own, after finish_step: begin_update, then write the masters of all pieces (f32 at every dtype),
+   then publish, which makes the values of them and gives them to all ranks; then zero_gradients. Parameters that are
+   written at any other time, or otherwise, are SHARDCOMM_FAILED_PRECONDITION at the next hook; zero.h says how far such
+   writes are found. publish_unit publishes one unit as soon as its masters are final, so that its gather runs while the
+   next is computed; publish does the rest and ends the update. All ranks publish in the same order. */
+SHARDCOMM_EXPORT shardcomm_code shardcomm_zero_begin_update(shardcomm_zero* zero);
+SHARDCOMM_EXPORT shardcomm_code shardcomm_zero_publish_unit(shardcomm_zero* zero, uint32_t unit); /* collective */
+SHARDCOMM_EXPORT shardcomm_code shardcomm_zero_publish(shardcomm_zero* zero);                     /* collective */
+/* Blocks until everything in flight has ended, published values included. */
+SHARDCOMM_EXPORT shardcomm_code shardcomm_zero_synchronize(shardcomm_zero* zero, int64_t timeout_ms);
 /* the whole parameter and its gradient: only between before and after */
 SHARDCOMM_EXPORT shardcomm_code shardcomm_zero_parameter(const shardcomm_zero* zero, uint32_t unit, size_t index,
                                                          shardcomm_view* out);
 SHARDCOMM_EXPORT size_t shardcomm_zero_piece_count(const shardcomm_zero* zero);
 SHARDCOMM_EXPORT shardcomm_code shardcomm_zero_shard(const shardcomm_zero* zero, size_t piece, shardcomm_piece* out);
+/* [count] f32 of the piece; the value itself where that is f32; NULL for frozen parameters. Valid as long as `zero`. */
+SHARDCOMM_EXPORT shardcomm_code shardcomm_zero_shard_master(const shardcomm_zero* zero, size_t piece, float** master);
 SHARDCOMM_EXPORT shardcomm_code shardcomm_zero_gradient_norm(shardcomm_zero* zero, double* norm); /* collective */
 SHARDCOMM_EXPORT shardcomm_code shardcomm_zero_memory_report(const shardcomm_zero* zero, shardcomm_memory_report* out);
 

@@ -12,7 +12,9 @@ namespace shardcomm {
 
 // Collective: parameters (f32 masters), moments, step count, and `trainer_state` (a JSON object of the caller's own).
 // Data, fsync, agreement of all ranks, rename; a failure on one rank is the same error on all, and nothing counts.
-// Returns the directory written, DIR/step-NNNNNNNN. keep > 0 then removes all but the newest `keep` complete ones.
+// kFailedPrecondition in an update, and where parameters were written outside one (zero.h): what would be saved is
+// wrong. Returns the directory written, DIR/step-NNNNNNNN. keep > 0 then removes all but the newest `keep` complete
+// ones.
 SHARDCOMM_EXPORT Result<std::string> save_checkpoint(ZeroEngine& engine, AdamW& optimizer, const std::string& dir,
                                                      uint64_t step, const std::string& trainer_state, int keep = 0);
 

@@ -16,12 +16,13 @@ struct AdamWOptions {
 
 // The f32 optimizer state of one ShardPiece, in the order of ZeroEngine::pieces(); all null for frozen parameters.
 struct MomentPiece {
-  float* master;  // equals the value where the parameter is f32 (no second copy)
+  float* master;  // ShardPiece::master
   float* m;
   float* v;
 };
 
-// Thread rule: that of its engine, which must outlive it.
+// Thread rule: that of its engine, which must outlive it and stay where it is. Uses nothing of it but its public
+// functions.
 class SHARDCOMM_EXPORT AdamW {
  public:
   static Result<AdamW> create(ZeroEngine& engine, const AdamWOptions& options);  // local; moments are zero
@@ -29,8 +30,9 @@ class SHARDCOMM_EXPORT AdamW {
   AdamW& operator=(AdamW&&) noexcept;
   ~AdamW();
 
-  // One update with gradient * gradient_scale (clipping), then zeroes the gradients. Stages 1 and 2 enqueue the gather
-  // of the new parameters, which the next before() joins.
+  // One update with gradient * gradient_scale (clipping), from begin_update() to publish(), then zeroes the gradients.
+  // Waits for what is in flight. Stages 1 and 2 enqueue the gather of the new parameters, which the next before()
+  // joins.
   Status step(float learning_rate, float gradient_scale = 1);
   uint64_t steps() const noexcept;  // updates so far; drives the bias correction
   void set_steps(uint64_t steps) noexcept;

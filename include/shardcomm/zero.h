@@ -9,6 +9,13 @@
 //   finish_step(stream);   every shard gradient is final
 //   optimizer.step(rate);
 //
+// An optimizer of your own is as good as AdamW, which is written on the same four functions (examples/lion.h):
+//
+//   begin_update();            waits for what is in flight; from here on, masters may be written
+//     … for each of pieces(): master -= rate * f(gradient) …
+//   publish();                 ends the update: bf16 values are rounded from the masters, stages 1 and 2 gather them
+//   zero_gradients();
+//
 // stage   parameters      gradients                        optimizer state
 //   0     whole           whole, all-reduced               whole
 //   1     whole           whole, reduce-scattered          sharded
@@ -17,6 +24,21 @@
 //         whole only in a unit
 //
 // At one world size all stages, bucket sizes and prefetch depths give the same bits (f32 gradients).
+//
+// Parameters change in updates and in fill_parameters() only, and an engine is in one of three states:
+//
+//                    before()                 begin_update()
+//   in a step  <-----------------  at rest  ------------------>  in an update: masters may be written
+//              ----------------->           <------------------
+//                 finish_step()                  publish()
+//
+// A call that does not fit the state is kFailedPrecondition, changes nothing, and says what to do: before() in an
+// update, publish() at rest, begin_update() or gradient_norm() in a step (the gradients are not final). Memory that was
+// written against these rules is found by comparison at before() (the first of a step), after(), begin_update(),
+// publish() and synchronize(): what a rank owns must be as the last update left it. Up to 16 KiB of each bucket are
+// compared whole; of more, as many bytes spread evenly: an optimizer that forgot to publish is found at once, a single
+// element of a large bucket may not be. Such an error repeats until fill_parameters() or load_checkpoint() sets the
+// parameters.
 #pragma once
 #include <functional>
 #include <memory>
@@ -50,6 +72,9 @@ struct UnitSpec {
 // Valid between before() and after(). `gradient` is null in forward and for what is not trainable; in backward it holds
 // zeros, or what earlier uses in this pass (tied) or unsynchronized micro-batches have accumulated. Elements of
 // `gradient` are of ZeroOptions::gradient_dtype.
+// `value` is for reading. At stages 0 to 2 it is the parameter's own memory, and writing it is found as said above (by
+// the rank that owns the element); at stage 3 it is a copy, and what is written there is forgotten when the unit is
+// freed.
 struct ParameterView {
   std::byte* value;
   std::byte* gradient;
@@ -58,14 +83,17 @@ struct ParameterView {
   DType gradient_dtype;
 };
 
-// A run of consecutive elements of one parameter that this rank owns (stage 0: all of it).
+// A run of consecutive elements of one parameter that this rank owns (stage 0: all of it). The pointers stay valid as
+// long as the engine.
 struct ShardPiece {
   UnitId unit;
   uint32_t parameter;  // index in its unit
   size_t offset;       // first element, in the flattened parameter
   size_t count;
-  std::byte* value;  // of the parameter's dtype
-  float* gradient;   // the reduced sum; f32 at every gradient_dtype; null when not trainable
+  std::byte* value;  // of the parameter's dtype, for reading: publish() makes it of the master
+  float* gradient;   // the reduced sum, final after finish_step(); f32 at every gradient_dtype; null when not trainable
+  float* master;     // what an update writes: f32 at every dtype, `value` itself where that is f32; null like gradient
+  size_t state_offset;  // where arrays of optimized_count() elements, like moments, have this piece; 0 if not trainable
 };
 
 struct ZeroOptions {
@@ -79,8 +107,8 @@ struct ZeroOptions {
   bool free_after_forward = true;
   // Stage 3, ranks of one node: values are read in all ranks' memory itself (MosaicWindow), so that a gather takes no
   // time and no memory. parameters(unit) are then for reading only. finish_step waits until all ranks have read: change
-  // values after it only. Buckets of which whole pages would make more than an eighth padding are gathered as ever. The
-  // bits are the same.
+  // values in an update after it. Buckets of which whole pages would make more than an eighth padding are gathered as
+  // ever. The bits are the same.
   bool mosaic = false;
   DType gradient_dtype = DType::kF32;  // of whole gradients and on the wire (kF32, kBF16); sums and shards are f32
   bool poison_freed = false;           // for tests: freed parameters and gradients read as NaN, so that late uses show
@@ -118,11 +146,16 @@ class SHARDCOMM_EXPORT ZeroEngine {
   static Result<ZeroEngine> create(Communicator& comm, std::span<const UnitSpec> units, const ZeroOptions& options);
   ZeroEngine(ZeroEngine&&) noexcept;
   ZeroEngine& operator=(ZeroEngine&&) noexcept;
+  // Waits for what is in flight, on its own stream and on the compute streams: at most 5 s, or the communicator's
+  // timeout if that is shorter. What has not ended then waits for a peer or for a task of the caller's: the
+  // communicator is aborted, so that no peer waits for this rank, and the wait is repeated once. If a stream is still
+  // busy, the engine's memory is left to it (and logged), because tasks may yet touch it. So it takes 10 s at most.
   ~ZeroEngine();
 
   // Sets this rank's part of every parameter: fill(unit, parameter, offset, values) writes elements
   // [offset, offset + values.size()) of the flattened parameter in f32; masters and shards follow. Call order and split
-  // are not promised, so the values must depend on (parameter, element) only. Local.
+  // are not promised, so the values must depend on (parameter, element) only. Ends an update in progress. Local, but
+  // waits for what is in flight.
   Status fill_parameters(
       const std::function<void(UnitId, uint32_t parameter, size_t offset, std::span<float> values)>& fill);
 
@@ -140,11 +173,24 @@ class SHARDCOMM_EXPORT ZeroEngine {
   // off: whole gradients stay local and add up (memory: stages 2 and 3 then keep them); the next backward with sync on
   // reduces the total. Set it between steps, equally on all ranks.
   void set_gradient_sync(bool on) noexcept;
-  // Reduced or not. Waits for what is in flight; an error of that is given by the next call.
-  void zero_gradients();
+  // Reduced or not. Waits for reductions in flight and for compute streams, not for values that were published.
+  Status zero_gradients();
+
+  // Opens an update: waits for what is in flight, and drops what is gathered ahead. The gradients must be final.
+  Status begin_update();
+  // The masters of this unit are final: makes its values of them, and at stages 1 and 2 enqueues the gather that gives
+  // them to all ranks, which the next before() joins. So the gather of one unit runs while the next is computed. Once a
+  // unit and update; in one order on all ranks.
+  Status publish(UnitId unit);
+  // The same for all units not yet published, in their order; ends the update.
+  Status publish();
+  // Blocks until everything in flight here has ended, published values included; asynchronous errors surface here.
+  // After kTimedOut it may be called again. It does not say that other ranks have got as far.
+  Status synchronize(Deadline deadline);
 
   std::span<const ParameterView> parameters(UnitId unit) const;  // empty unless between before and after
   std::span<const ShardPiece> pieces() const noexcept;  // everything this rank owns, in unit and parameter order
+  size_t optimized_count() const noexcept;              // elements of an array over all trainable pieces, with padding
   UnitState state(UnitId unit) const noexcept;
   std::span<const UnitSpec> units() const noexcept;
   const ZeroOptions& options() const noexcept;
@@ -155,11 +201,13 @@ class SHARDCOMM_EXPORT ZeroEngine {
   Result<double> gradient_norm();
   MemoryReport memory() const noexcept;
   void reset_peak() noexcept;
+  // Counts the state of an optimizer in optimizer_bytes, as long as a copy of the result lives. It may outlive the
+  // engine.
+  [[nodiscard]] std::shared_ptr<const void> count_optimizer_bytes(size_t bytes);
 
   struct Impl;
 
  private:
-  friend class AdamW;
   explicit ZeroEngine(std::unique_ptr<Impl>) noexcept;
   std::unique_ptr<Impl> impl_;
 };

@@ -68,7 +68,7 @@ Status check_parts(const void* shard, size_t shard_bytes, const void* full, size
 // The common case, in a few instructions; false: check_even has to look.
 bool is_plainly_even(const void* shard, const void* full, size_t count, DType dtype, Rank rank, int size) {
   constexpr size_t kMostCount = size_t{1} << 32;  // so that no product wraps
-  if (!is_valid(dtype) || count > kMostCount || shard == nullptr || full == nullptr) return false;
+  if (count > kMostCount || shard == nullptr || full == nullptr) return false;
   const size_t element = size_of(dtype), bytes = count * element;
   const auto begin = reinterpret_cast<uintptr_t>(shard), whole_begin = reinterpret_cast<uintptr_t>(full);
   const bool aligned = ((begin | whole_begin) & (element - 1)) == 0;
@@ -80,7 +80,6 @@ bool is_plainly_even(const void* shard, const void* full, size_t count, DType dt
 Status check_even(const void* shard, const void* full, size_t count, DType dtype, Rank rank, int size) {
   if (is_plainly_even(shard, full, count, dtype, rank, size)) [[likely]]
     return {};
-  SHARDCOMM_TRY(check_dtype(dtype));
   const auto whole = bytes_of(count, static_cast<size_t>(size), dtype);
   if (!whole) return invalid(fmt::format("count {} times {} ranks is beyond the address space", count, size));
   const size_t shard_bytes = count * size_of(dtype);
@@ -89,7 +88,6 @@ Status check_even(const void* shard, const void* full, size_t count, DType dtype
 
 Status check_ragged(const void* shard, const void* full, std::span<const size_t> counts, DType dtype, Rank rank,
                     int size) {
-  SHARDCOMM_TRY(check_dtype(dtype));
   if (counts.size() != static_cast<size_t>(size))
     return invalid(fmt::format("{} counts for {} ranks", counts.size(), size));
   size_t sum = 0, before = 0;
@@ -112,64 +110,56 @@ Status check_pair(const void* in, const void* out, std::optional<size_t> bytes, 
   return invalid(same_allowed ? "out overlaps in without being equal to it" : "out overlaps in");
 }
 
+Status check_root(Rank root, int size) {
+  if (root >= 0 && root < size) return {};
+  return invalid(fmt::format("root {} is out of range: the group has {} ranks", root, size));
+}
+
+// The input of an item by itself.
+Status check_input(const Item& item, std::string_view what) {
+  const auto bytes = bytes_of(item.count, 1, item.dtype);
+  if (!bytes) return invalid("count is beyond the address space");
+  return check_pointer(item.in, *bytes, item.dtype, what);
+}
+
+// An item whose dtype and op are right.
+Status check_item(const Operation& operation, const Item& item, Rank rank, int size) {
+  const CollectiveTraits& has = traits(operation.call().collective);
+  const auto ranks = static_cast<size_t>(size);
+  switch (has.pattern) {
+    case Pattern::kGather:
+    case Pattern::kReduce: {
+      const void* const shard = has.reduces() ? item.out : item.in;
+      const void* const full = has.reduces() ? item.in : item.out;
+      if (has.is_ragged) return check_ragged(shard, full, operation.counts, item.dtype, rank, size);
+      return check_even(shard, full, item.count, item.dtype, rank, size);
+    }
+    case Pattern::kReduceAll:
+      return check_pair(item.in, item.out, bytes_of(item.count, 1, item.dtype), item.dtype, /*same_allowed=*/true);
+    case Pattern::kBroadcast:
+      SHARDCOMM_TRY(check_root(operation.call().root_or_items, size));
+      return check_input(item, "data");
+    case Pattern::kExchange:
+      return check_pair(item.in, item.out, bytes_of(item.count, ranks, item.dtype), item.dtype, /*same_allowed=*/false);
+  }
+  return {};
+}
+
 }  // namespace
 
-Status check(const AllGatherArgs& args, Rank rank, int size) {
-  return check_even(args.shard, args.full, args.count, args.dtype, rank, size);
-}
-
-Status check(const ReduceScatterArgs& args, Rank rank, int size) {
-  SHARDCOMM_TRY(check_op(args.dtype, args.op));
-  return check_even(args.shard, args.full, args.count, args.dtype, rank, size);
-}
-
-Status check(std::span<const GatherItem> items, Rank rank, int size) {
-  for (size_t i = 0; i < items.size(); ++i) {
-    const GatherItem& item = items[i];
-    const Status checked = check_even(item.shard, item.full, item.count, item.dtype, rank, size);
-    if (!checked.ok()) return checked.context(fmt::format("checking item {}", i));
+Status check(const Operation& operation, Rank rank, int size) {
+  const CollectiveTraits& has = traits(operation.call().collective);
+  const Item* previous = nullptr;  // whose dtype and op are right
+  for (size_t i = 0; i < operation.items.size(); ++i) {
+    const Item& item = operation.items[i];
+    const bool type_known = previous != nullptr && item.dtype == previous->dtype && item.op == previous->op;
+    Status checked;
+    if (!type_known) checked = has.reduces() ? check_op(item.dtype, item.op) : check_dtype(item.dtype);
+    if (checked.ok()) checked = check_item(operation, item, rank, size);
+    if (!checked.ok()) return has.is_many ? checked.context(fmt::format("checking item {}", i)) : checked;
+    previous = &item;
   }
   return {};
-}
-
-Status check(std::span<const ReduceItem> items, Rank rank, int size) {
-  for (size_t i = 0; i < items.size(); ++i) {
-    const ReduceItem& item = items[i];
-    const bool op_known = i != 0 && item.dtype == items[i - 1].dtype && item.op == items[i - 1].op;
-    Status checked = op_known ? Status() : check_op(item.dtype, item.op);
-    if (checked.ok()) checked = check_even(item.shard, item.full, item.count, item.dtype, rank, size);
-    if (!checked.ok()) return checked.context(fmt::format("checking item {}", i));
-  }
-  return {};
-}
-
-Status check(const AllReduceArgs& args) {
-  SHARDCOMM_TRY(check_op(args.dtype, args.op));
-  return check_pair(args.in, args.out, bytes_of(args.count, 1, args.dtype), args.dtype, true);
-}
-
-Status check(const BroadcastArgs& args, int size) {
-  SHARDCOMM_TRY(check_dtype(args.dtype));
-  if (args.root < 0 || args.root >= size)
-    return invalid(fmt::format("root {} is out of range: the group has {} ranks", args.root, size));
-  const auto bytes = bytes_of(args.count, 1, args.dtype);
-  if (!bytes) return invalid("count is beyond the address space");
-  return check_pointer(args.data, *bytes, args.dtype, "data");
-}
-
-Status check(const AllToAllArgs& args, int size) {
-  SHARDCOMM_TRY(check_dtype(args.dtype));
-  return check_pair(args.in, args.out, bytes_of(args.count_per_rank, static_cast<size_t>(size), args.dtype), args.dtype,
-                    false);
-}
-
-Status check(const AllGatherVArgs& args, Rank rank, int size) {
-  return check_ragged(args.shard, args.full, args.counts, args.dtype, rank, size);
-}
-
-Status check(const ReduceScatterVArgs& args, Rank rank, int size) {
-  SHARDCOMM_TRY(check_op(args.dtype, args.op));
-  return check_ragged(args.shard, args.full, args.counts, args.dtype, rank, size);
 }
 
 }  // namespace shardcomm

@@ -23,6 +23,11 @@ Operation make_operation(const Call& call, std::span<const Item> items, std::str
   return Operation(call, items, label.substr(0, kLabelBytes - 1));
 }
 
+Result<Work> submit(Core& core, Operation&& operation, StreamRef stream) {
+  SHARDCOMM_TRY(check(operation, core.self.rank, core.self.size));
+  return core.submit(operation, stream);
+}
+
 Status check_group(const Communicator::Group& self) {
   if (self.size < 1)
     return Status(Code::kInvalidArgument, fmt::format("a world of {} ranks: at least 1 is needed", self.size));
@@ -124,60 +129,48 @@ void Communicator::abort(std::string_view why) noexcept {
 }
 
 Result<Work> Communicator::all_gather(const AllGatherArgs& args, StreamRef stream) {
-  SHARDCOMM_TRY(check(args, impl_->core->self.rank, impl_->core->self.size));
   const Item tensor = item(args.shard, args.full, args.count, args.dtype);
-  Operation operation = make_operation({.collective = Collective::kAllGather}, {&tensor, 1}, args.label);
-  return impl_->core->submit(operation, stream);
+  return submit(*impl_->core, make_operation({.collective = Collective::kAllGather}, {&tensor, 1}, args.label), stream);
 }
 
 Result<Work> Communicator::reduce_scatter(const ReduceScatterArgs& args, StreamRef stream) {
-  SHARDCOMM_TRY(check(args, impl_->core->self.rank, impl_->core->self.size));
   const Item tensor = item(args.full, args.shard, args.count, args.dtype, args.op);
-  Operation operation = make_operation({.collective = Collective::kReduceScatter}, {&tensor, 1}, args.label);
-  return impl_->core->submit(operation, stream);
+  return submit(*impl_->core, make_operation({.collective = Collective::kReduceScatter}, {&tensor, 1}, args.label),
+                stream);
 }
 
 Result<Work> Communicator::all_reduce(const AllReduceArgs& args, StreamRef stream) {
-  SHARDCOMM_TRY(check(args));
   const Item tensor = item(args.in, args.out, args.count, args.dtype, args.op);
-  Operation operation = make_operation({.collective = Collective::kAllReduce}, {&tensor, 1}, args.label);
-  return impl_->core->submit(operation, stream);
+  return submit(*impl_->core, make_operation({.collective = Collective::kAllReduce}, {&tensor, 1}, args.label), stream);
 }
 
 Result<Work> Communicator::broadcast(const BroadcastArgs& args, StreamRef stream) {
-  SHARDCOMM_TRY(check(args, impl_->core->self.size));
   const Item tensor = item(args.data, args.data, args.count, args.dtype);
   const Call call{.collective = Collective::kBroadcast, .root_or_items = args.root};
-  Operation operation = make_operation(call, {&tensor, 1}, args.label);
-  return impl_->core->submit(operation, stream);
+  return submit(*impl_->core, make_operation(call, {&tensor, 1}, args.label), stream);
 }
 
 Result<Work> Communicator::all_to_all(const AllToAllArgs& args, StreamRef stream) {
-  SHARDCOMM_TRY(check(args, impl_->core->self.size));
   const Item tensor = item(args.in, args.out, args.count_per_rank, args.dtype);
-  Operation operation = make_operation({.collective = Collective::kAllToAll}, {&tensor, 1}, args.label);
-  return impl_->core->submit(operation, stream);
+  return submit(*impl_->core, make_operation({.collective = Collective::kAllToAll}, {&tensor, 1}, args.label), stream);
 }
 
 Result<Work> Communicator::barrier(StreamRef stream, std::string_view label) {
-  Operation operation = make_operation({.collective = Collective::kBarrier}, {}, label);
-  return impl_->core->submit(operation, stream);
+  return submit(*impl_->core, make_operation({.collective = Collective::kBarrier}, {}, label), stream);
 }
 
 Result<Work> Communicator::all_gather_v(const AllGatherVArgs& args, StreamRef stream) {
-  SHARDCOMM_TRY(check(args, impl_->core->self.rank, impl_->core->self.size));
   const Item tensor = item(args.shard, args.full, 0, args.dtype);
   Operation operation = make_operation({.collective = Collective::kAllGatherV}, {&tensor, 1}, args.label);
   operation.counts = args.counts;
-  return impl_->core->submit(operation, stream);
+  return submit(*impl_->core, std::move(operation), stream);
 }
 
 Result<Work> Communicator::reduce_scatter_v(const ReduceScatterVArgs& args, StreamRef stream) {
-  SHARDCOMM_TRY(check(args, impl_->core->self.rank, impl_->core->self.size));
   const Item tensor = item(args.full, args.shard, 0, args.dtype, args.op);
   Operation operation = make_operation({.collective = Collective::kReduceScatterV}, {&tensor, 1}, args.label);
   operation.counts = args.counts;
-  return impl_->core->submit(operation, stream);
+  return submit(*impl_->core, std::move(operation), stream);
 }
 
 Result<Work> Communicator::all_gather_many(std::span<const GatherItem> items, StreamRef stream,

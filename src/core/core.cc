@@ -56,15 +56,16 @@ Result<Work> Core::submit_many(Collective collective, std::span<const Given> giv
     again.known = std::move(known);
     return submit(again, stream);
   }
-  SHARDCOMM_TRY(check(given, self.rank, self.size));
   std::vector<Item> items;
   items.reserve(given.size());
   for (const Given& item : given) items.push_back(item_of(item));
   if (!KnownCalls::is_worth_it(items.size())) {
     Operation operation({.collective = collective}, items, label);
+    SHARDCOMM_TRY(check(operation, self.rank, self.size));
     return submit(operation, stream);
   }
   auto call = std::make_shared<KnownCall>(collective, std::move(items), label);
+  SHARDCOMM_TRY(check(call->operation, self.rank, self.size));
   Result<Work> work = submit(call->operation, stream);
   if (work.ok()) known_calls_.keep(std::move(call));
   return work;

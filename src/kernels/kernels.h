@@ -6,6 +6,7 @@
 #include <span>
 
 #include "device/device.h"
+#include "kernels/elementwise.h"
 #include "shardcomm/status.h"
 #include "shardcomm/stream.h"
 #include "shardcomm/types.h"

@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "kernels/kernels.h"
 #include "shardcomm/communicator.h"
 #include "shardcomm/trace.h"
 #include "zero/memory_account.h"
@@ -19,6 +20,11 @@ struct Context {
 
   size_t rank() const noexcept { return static_cast<size_t>(comm.rank()); }
 };
+
+// Makes NaN of f32 and of bf16 (ZeroOptions::poison_freed).
+inline kernels::FillLaunch poisoning(std::byte* data, size_t bytes) noexcept {
+  return {.target = data, .value = 0xff, .bytes = bytes};
+}
 
 // Times what a stream runs between two points. Does nothing, and allocates nothing, while no trace is recorded.
 class StreamSpan {

@@ -1,82 +1,117 @@
 // What a ZeroEngine is made of. README.md has the picture.
 #pragma once
+#include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "zero/context.h"
 #include "zero/gradients.h"
-#include "zero/memory_estimate.h"
+#include "zero/masters.h"
 #include "zero/schedule.h"
+#include "zero/seals.h"
 #include "zero/values.h"
 
 namespace shardcomm {
 
 struct ZeroEngine::Impl {
-  // What a ShardPiece has besides: its place in arrays over everything owned and trainable, and its f32 master where
-  // the value is bf16 and trainable.
-  struct PieceIndex {
-    size_t trainable_offset;
-    float* master;
-  };
-  struct UnitRun {
-    std::vector<ParameterView> views;  // empty unless entered
-    std::optional<Event> last_use;     // of its values, by a compute stream
-    zero::StreamSpan span;
-  };
+ public:
+  using Fill = std::function<void(UnitId, uint32_t parameter, size_t offset, std::span<float> values)>;
 
   Impl(Communicator& communicator, std::span<const UnitSpec> units, const ZeroOptions& given, zero::Layout made,
        HostStream own);
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
-  ~Impl();
 
+  // In engine_impl.cc.
   Status allocate();  // collective
-  void index_pieces();
-  // The elements that this rank optimizes (stage 0: all), and those it holds the values of (stages 0 to 2: all).
-  std::optional<zero::Run> owned_run(const zero::ParameterPlace& place) const;
-  std::optional<zero::Run> held_run(const zero::ParameterPlace& place) const;
-  std::byte* value_at(const zero::ParameterPlace& place, size_t bucket_offset) const;
-  float* master_at(const zero::ParameterPlace& place,
-                   size_t bucket_offset) const;  // null where the value is the master
+  // Waits as ~ZeroEngine says. False: a stream may still use what this holds.
+  bool drain() noexcept;
+  std::span<const ParameterView> views(UnitId unit) const noexcept;
+  UnitState state(UnitId unit) const noexcept;
 
-  Status carry_out(std::span<const zero::Action> actions, StreamRef compute);
-  void show(UnitId unit, Pass pass);
-  Status usable() const { return failed; }
-  Status fail(Status status, std::string_view doing, UnitId unit);
-  void note_compute(StreamRef compute, const Event& end);
-  // Values that are read in mosaics may change once every rank has come here.
-  Status finish_reading();
-  // No unit is open, and no whole gradients wait to be reduced.
-  Status check_gradients_final(std::string_view caller) const;
+  // In engine_hooks.cc.
+  Status before(UnitId unit, Pass pass, StreamRef compute);
+  Status after(UnitId unit, Pass pass, StreamRef compute);
+  Status finish_step(StreamRef compute);
 
-  // Everything enqueued so far, here and on the compute streams, has run, and without failure.
-  Status quiesce();
-  // quiesce(), and nothing is between before() and after(); values gathered ahead are dropped.
-  Status prepare_to_change_values();
+  // In engine_update.cc.
+  Status fill_parameters(const Fill& fill);
+  Status begin_update();
+  Status publish(UnitId unit);
+  Status publish();
+  Status synchronize(Deadline deadline);
   Status zero_gradients();
+  Result<double> gradient_norm();
 
   Communicator& comm;
   const std::vector<UnitSpec> specs;
   const ZeroOptions options;
   const zero::Layout layout;
-  const std::shared_ptr<zero::MemoryAccount> account;  // shared with the optimizer, which may be destroyed later
-  HostStream stream;
-  zero::Context context;
-  zero::Schedule schedule;
-  std::unique_ptr<zero::Values> values;
-  std::unique_ptr<zero::Gradients> gradients;
-  const zero::BucketOffsets trainable_offsets;
-  const zero::BucketOffsets master_offsets;
-  zero::Buffer masters;
-  std::vector<UnitRun> runs;
+  const std::shared_ptr<zero::MemoryAccount> account;  // shared with optimizers, which may be destroyed later
   std::vector<ShardPiece> pieces;
-  std::vector<PieceIndex> piece_indices;              // of pieces
-  std::vector<std::pair<void*, Event>> compute_ends;  // latest point of each compute stream, by handle
   bool sync = true;
-  Status failed;       // the first failure; the engine stays failed
-  Status after_error;  // for finish_step
+
+ private:
+  struct UnitRun {
+    std::vector<ParameterView> views;  // empty unless entered
+    std::optional<Event> last_use;     // of its values, by a compute stream
+    zero::StreamSpan span;
+    bool published = false;  // in this update
+  };
+
+  void index_pieces();
+  void watch_memory();
+  // The elements that this rank optimizes (stage 0: all), and those it holds the values of (stages 0 to 2: all).
+  std::optional<zero::Run> owned_run(const zero::ParameterPlace& place) const;
+  std::optional<zero::Run> held_run(const zero::ParameterPlace& place) const;
+  std::byte* value_at(const zero::ParameterPlace& place, size_t bucket_offset) const;
+  // Null where a value has no master of its own. `bucket_offset` is in this rank's part.
+  float* master_at(const zero::ParameterPlace& place, size_t bucket_offset) const;
+
+  Status enter(UnitId unit, Pass pass, StreamRef compute);
+  Status leave(UnitId unit, Pass pass, StreamRef compute);
+  Status carry_out(std::span<const zero::Action> actions, StreamRef compute);
+  void show(UnitId unit, Pass pass);
+  void note_compute(StreamRef compute, const Event& end);
+  // Values that are read in mosaics may change once every rank has come here.
+  Status finish_reading();
+
+  Status fill_parameter(const Fill& fill, UnitId unit, uint32_t parameter);
+  Status round_filled(const zero::ParameterPlace& place, size_t bucket_offset, std::span<const float> wide);
+  // No unit is entered, no whole gradients wait to be reduced, and finish_step() has ended the step.
+  Status check_gradients_final(std::string_view operation) const;
+  // Nothing that this rank owns has changed outside an update.
+  Status check_untouched(std::string_view operation) const;
+  Status written_outside(std::string_view operation, UnitId unit) const;  // the error
+  // Everything enqueued so far, here and on the compute streams, has run, and without failure. A timeout leaves it as
+  // it was; quiesce() takes one of the communicator for a failure.
+  Status await_in_flight(Deadline deadline);
+  Status quiesce();
+  // quiesce(), and no unit is entered; values gathered ahead are dropped.
+  Status prepare_to_change_values(std::string_view operation);
+
+  Status usable() const { return failed_; }
+  Status fail(Status status, std::string_view doing, UnitId unit);
+  // kFailedPrecondition: "rank 1: begin_update: <cause>; <remedy>".
+  Status refuse(std::string_view operation, std::string_view cause, std::string_view remedy) const;
+  std::string unit_name(UnitId unit) const;
+
+  HostStream stream_;
+  zero::Context context_;
+  zero::Schedule schedule_;
+  std::unique_ptr<zero::Values> values_;
+  std::unique_ptr<zero::Gradients> gradients_;
+  std::optional<zero::Masters> masters_;
+  zero::Seals seals_;
+  std::vector<UnitRun> runs_;
+  std::vector<std::pair<void*, Event>> compute_ends_;  // latest point of each compute stream, by handle
+  bool in_step_ = false;                               // a unit has been entered since the last finish_step()
+  bool updating_ = false;                              // between begin_update() and publish()
+  Status failed_;                                      // the first failure; the engine stays failed
+  Status after_error_;                                 // for finish_step()
 };
 
 }  // namespace shardcomm

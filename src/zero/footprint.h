@@ -8,7 +8,9 @@
 namespace shardcomm::zero {
 
 // Elements of a bucket that one rank optimizes and holds reduced gradients of.
-size_t owned_count(const UnitBucket& bucket, int stage) noexcept;
+size_t owned_count(const UnitBucket& bucket, StageTraits stage) noexcept;
+// Where they begin in the bucket.
+size_t owned_begin(const UnitBucket& bucket, StageTraits stage, size_t rank) noexcept;
 // Elements that one rank optimizes, padding included.
 size_t owned_trainable_count(const Layout& layout) noexcept;
 // Of those, the ones whose values are bf16 and have an f32 master.

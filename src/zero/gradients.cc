@@ -1,27 +1,9 @@
 #include "zero/gradients.h"
 
-#include <cstring>
-
-#include "zero/adam.h"
+#include "kernels/kernels.h"
 
 namespace shardcomm::zero {
 namespace {
-
-constexpr int kPoison = 0xff;  // makes NaN of f32 and bf16
-
-void add_floats(float* __restrict sum, const float* __restrict term, size_t count) {
-  for (size_t i = 0; i < count; ++i) sum[i] += term[i];
-}
-
-void add_bf16(float* sum, const uint16_t* term, size_t count) {
-  constexpr size_t kPiece = 1024;
-  float wide[kPiece];
-  for (size_t i = 0; i < count; i += kPiece) {
-    const size_t n = std::min(kPiece, count - i);
-    widen_from_bf16(term + i, wide, n);
-    add_floats(sum + i, wide, n);
-  }
-}
 
 Pool::Grow grow_windows(const Context& context) {
   return [&context](size_t bytes) -> Result<Pool::Extra> {
@@ -39,10 +21,10 @@ Gradients::Gradients(const Context& context, Window window, Buffer sums)
       window_(std::move(window)),
       sums_(std::move(sums)),
       offsets_(trainable_offsets(context.layout)),
-      arena_(context.options.stage >= 2 ? window_.size_bytes() : 0),
+      arena_(context.layout.stage.shards_gradients ? window_.size_bytes() : 0),
       pool_(window_.data(), Purpose::kUnreduced, context.account, grow_windows(context)),
       units_(context.layout.units.size()) {
-  if (context.options.stage >= 2) return;
+  if (context.layout.stage.shards_gradients) return;
   std::byte* base = window_.data();
   for (size_t u = 0; u < units_.size(); ++u) {
     units_[u].permanent = base;
@@ -52,7 +34,7 @@ Gradients::Gradients(const Context& context, Window window, Buffer sums)
 
 Result<std::unique_ptr<Gradients>> Gradients::create(const Context& context, size_t pool_capacity) {
   const Footprint fixed = footprint_of(context.layout);
-  const size_t window_bytes = context.options.stage >= 2 ? pool_capacity : fixed.whole_gradient_bytes;
+  const size_t window_bytes = context.layout.stage.shards_gradients ? pool_capacity : fixed.whole_gradient_bytes;
   SHARDCOMM_TRY_ASSIGN(Window window,
                        context.comm.allocate_window(std::max(window_bytes, kAlignBytes), "zero gradients"));
   SHARDCOMM_TRY_ASSIGN(Buffer sums, Buffer::create(fixed.sum_bytes, "sums of gradients"));
@@ -65,15 +47,15 @@ Gradients::~Gradients() = default;
 Status Gradients::open(UnitId unit, StreamRef compute) {
   Unit& state = units_[unit];
   const size_t bytes = context_.layout.units[unit].gradient_bytes;
-  if (context_.options.stage >= 2) {
+  if (context_.layout.stage.shards_gradients) {
     state.offset = arena_.allocate(bytes);
     SHARDCOMM_TRY_ASSIGN(state.borrowed, pool_.acquire(state.offset, bytes, compute));
-    return compute.enqueue([data = state.borrowed.data, bytes] { std::memset(data, 0, bytes); });
+    return kernels::launch(kernels::FillLaunch{.target = state.borrowed.data, .bytes = bytes}, compute);
   }
   if (state.reduced) SHARDCOMM_TRY(compute.wait(*state.reduced));
   if (in_place_ && state.summed) SHARDCOMM_TRY(carry_sums(unit, compute));
   if (std::exchange(state.zeros, false)) return {};
-  return compute.enqueue([data = state.permanent, bytes] { std::memset(data, 0, bytes); });
+  return kernels::launch(kernels::FillLaunch{.target = state.permanent, .bytes = bytes}, compute);
 }
 
 // The whole gradients are about to be zeroed, and the sums are part of them.
@@ -87,9 +69,12 @@ Status Gradients::carry_sums(UnitId unit, StreamRef compute) {
   const auto& buckets = context_.layout.units[unit].buckets;
   for (uint32_t b = 0; b < buckets.size(); ++b) {
     if (!buckets[b].trainable) continue;
-    const size_t bytes = owned_count(buckets[b], context_.options.stage) * sizeof(float);
-    SHARDCOMM_TRY(compute.enqueue(
-        [to = carry_.floats() + offsets_[unit][b], from = sum(unit, b), bytes] { std::memcpy(to, from, bytes); }));
+    const kernels::CastLaunch copy{.source = sum(unit, b),
+                                   .source_dtype = DType::kF32,
+                                   .target = carry_.floats() + offsets_[unit][b],
+                                   .target_dtype = DType::kF32,
+                                   .count = owned_count(buckets[b], context_.layout.stage)};
+    SHARDCOMM_TRY(kernels::launch(copy, compute));
   }
   state.summed = false;
   state.carried = true;
@@ -107,9 +92,8 @@ Status Gradients::reduce(UnitId unit, StreamRef compute) {
   SHARDCOMM_TRY(enqueue_collectives(unit, straight));
   SHARDCOMM_TRY(enqueue_sums(unit, straight));
   SHARDCOMM_TRY(span.end(context_.stream, Lane::kReduce, context_, layout.name, layout.gradient_bytes));
-  if (context_.options.poison_freed && context_.options.stage >= 2) {
-    SHARDCOMM_TRY(context_.stream.enqueue(
-        [data = state.borrowed.data, bytes = state.borrowed.bytes] { std::memset(data, kPoison, bytes); }));
+  if (context_.options.poison_freed && context_.layout.stage.shards_gradients) {
+    SHARDCOMM_TRY(kernels::launch(poisoning(state.borrowed.data, state.borrowed.bytes), context_.stream));
   }
   SHARDCOMM_TRY_ASSIGN(Event reduced, Event::record(context_.stream));
   state.reduced = std::move(reduced);
@@ -133,7 +117,7 @@ Status Gradients::enqueue_collectives(UnitId unit, bool straight) {
   }
   SHARDCOMM_TRY(
       context_.comm.reduce_scatter_many(reduces, context_.stream, collective_label("reduce", layout.name)).status());
-  if (context_.options.stage > 0) return {};
+  if (context_.layout.stage.shards_updates) return {};
   return context_.comm.all_gather_many(gathers, context_.stream, collective_label("spread", layout.name)).status();
 }
 
@@ -145,22 +129,18 @@ Status Gradients::enqueue_sums(UnitId unit, bool straight) {
   for (uint32_t b = 0; b < buckets.size(); ++b) {
     const UnitBucket& bucket = buckets[b];
     if (!bucket.trainable) continue;
-    const size_t count = owned_count(bucket, context_.options.stage);
-    float* target = sum(unit, b);
-    const std::byte* term = context_.options.stage == 0 ? whole(unit, bucket) : own_part(unit, bucket);
-    if (in_place_) term = reinterpret_cast<const std::byte*>(carry_.floats() + offsets_[unit][b]);
-    const bool add = in_place_ || state.summed;
-    const bool narrow = context_.layout.gradient_dtype == DType::kBF16;
-    SHARDCOMM_TRY(context_.stream.enqueue([=] {
-      const auto* halves = reinterpret_cast<const uint16_t*>(term);
-      if (!narrow) {
-        add_floats(target, reinterpret_cast<const float*>(term), count);
-      } else if (add) {
-        add_bf16(target, halves, count);
-      } else {
-        widen_from_bf16(halves, target, count);
-      }
-    }));
+    const size_t count = owned_count(bucket, context_.layout.stage);
+    const DType dtype = context_.layout.gradient_dtype;
+    const void* term = context_.layout.stage.shards_updates ? own_part(unit, bucket) : whole(unit, bucket);
+    if (in_place_) term = carry_.floats() + offsets_[unit][b];
+    if (in_place_ || state.summed) {
+      const kernels::AccumulateLaunch add{.sum = sum(unit, b), .term = term, .dtype = dtype, .count = count};
+      SHARDCOMM_TRY(kernels::launch(add, context_.stream));
+    } else {
+      const kernels::CastLaunch first{
+          .source = term, .source_dtype = dtype, .target = sum(unit, b), .target_dtype = DType::kF32, .count = count};
+      SHARDCOMM_TRY(kernels::launch(first, context_.stream));
+    }
   }
   return {};
 }
@@ -172,31 +152,42 @@ void Gradients::give_back(UnitId unit, const std::optional<Event>& last_use) {
 }
 
 Status Gradients::retire(UnitId unit) {
-  if (context_.options.stage >= 2) give_back(unit, units_[unit].reduced);
+  if (context_.layout.stage.shards_gradients) give_back(unit, units_[unit].reduced);
   return {};
 }
 
 Status Gradients::discard(UnitId unit, StreamRef compute) {
-  if (context_.options.stage < 2) return {};
+  if (!context_.layout.stage.shards_gradients) return {};
   SHARDCOMM_TRY_ASSIGN(const Event last_use, Event::record(compute));
   give_back(unit, last_use);
   return {};
 }
 
-void Gradients::zero() {
-  if (context_.options.stage < 2) std::memset(window_.data(), 0, window_.size_bytes());
-  if (sums_.size_bytes() > 0) std::memset(sums_.data(), 0, sums_.size_bytes());
+Status Gradients::synchronize(Deadline deadline) const {
+  for (const Unit& unit : units_) {
+    if (unit.reduced) SHARDCOMM_TRY(unit.reduced->synchronize(deadline));
+  }
+  return {};
+}
+
+Status Gradients::zero() {
+  const auto zeros = [](std::byte* data, size_t bytes) {
+    return kernels::launch(kernels::FillLaunch{.target = data, .bytes = bytes}, StreamRef::caller());
+  };
+  if (!context_.layout.stage.shards_gradients) SHARDCOMM_TRY(zeros(window_.data(), window_.size_bytes()));
+  SHARDCOMM_TRY(zeros(sums_.data(), sums_.size_bytes()));
   for (Unit& unit : units_) {
     unit.zeros = true;
     unit.summed = false;
     unit.carried = false;
     unit.reduced.reset();
   }
+  return {};
 }
 
 std::byte* Gradients::whole(UnitId unit, const UnitBucket& bucket) const noexcept {
   const Unit& state = units_[unit];
-  std::byte* base = context_.options.stage >= 2 ? state.borrowed.data : state.permanent;
+  std::byte* base = context_.layout.stage.shards_gradients ? state.borrowed.data : state.permanent;
   return base == nullptr || !bucket.trainable ? nullptr : base + bucket.gradient_offset_bytes;
 }
 
@@ -208,7 +199,7 @@ float* Gradients::sum(UnitId unit, uint32_t bucket) const noexcept {
   const UnitBucket& layout = context_.layout.units[unit].buckets[bucket];
   if (!layout.trainable) return nullptr;
   if (!in_place_) return sums_.floats() + offsets_[unit][bucket];
-  return reinterpret_cast<float*>(context_.options.stage == 0 ? whole(unit, layout) : own_part(unit, layout));
+  return reinterpret_cast<float*>(context_.layout.stage.shards_updates ? own_part(unit, layout) : whole(unit, layout));
 }
 
 }  // namespace shardcomm::zero

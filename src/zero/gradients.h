@@ -27,8 +27,10 @@ class Gradients {
   Status reduce(UnitId unit, StreamRef compute);
   Status retire(UnitId unit);
   Status discard(UnitId unit, StreamRef compute);
-  // Every sum becomes zero. Only while nothing is in flight.
-  void zero();
+  // Until every reduction that has been enqueued has run.
+  Status synchronize(Deadline deadline) const;
+  // Every sum becomes zero. Only while no reduction is in flight, and no compute stream adds to whole gradients.
+  Status zero();
 
   // Null unless open (stages 2 and 3).
   std::byte* whole(UnitId unit, const UnitBucket& bucket) const noexcept;

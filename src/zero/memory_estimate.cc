@@ -16,11 +16,7 @@ namespace {
 class Rehearsal {
  public:
   Rehearsal(const Layout& layout, const ZeroOptions& options, size_t gradient_capacity)
-      : layout_(layout),
-        options_(options),
-        schedule_(layout, options),
-        arena_(gradient_capacity),
-        gradient_offsets_(layout.units.size()) {
+      : layout_(layout), schedule_(layout, options), arena_(gradient_capacity), gradient_offsets_(layout.units.size()) {
     const Footprint fixed = footprint_of(layout);
     account_.add(Purpose::kParameters, fixed.values_bytes + fixed.mosaic_bytes);
     account_.add(Purpose::kGradients, fixed.whole_gradient_bytes + fixed.sum_bytes);
@@ -69,7 +65,7 @@ class Rehearsal {
 
   void carry_out(const std::vector<Action>& actions, DryRun& run) {
     using Kind = Action::Kind;
-    const bool pooled = options_.stage >= 2;
+    const bool pooled = layout_.stage.shards_gradients;
     for (const auto& [kind, unit] : actions) {
       const UnitLayout& layout = layout_.units[unit];
       if (kind == Kind::kGather) {
@@ -89,7 +85,6 @@ class Rehearsal {
   }
 
   const Layout& layout_;
-  const ZeroOptions& options_;
   Schedule schedule_;
   MemoryAccount account_;
   Arena arena_;
@@ -130,7 +125,7 @@ Result<ZeroEstimate> estimate_zero(std::span<const UnitSpec> units, int world_si
     if (bytes != 0) parts += fmt::format("{}{} ({})", parts.empty() ? "" : " + ", bytes, what);
   };
   add(fmt::format("{} gathers of units", run.gather_count), run.gather_bytes_sent);
-  add(options.stage == 0 ? "all-reduce of gradients" : "reduce-scatter of gradients", run.reduce_bytes_sent);
+  add(layout.stage.shards_updates ? "reduce-scatter of gradients" : "all-reduce of gradients", run.reduce_bytes_sent);
   add("all-gather of new parameters", run.publish_bytes_sent);
   return ZeroEstimate{
       .peak_bytes = run.peak_bytes,

@@ -1,24 +1,26 @@
-// The public AdamW: moments over the pieces of an engine, and the update of all of them.
+// The public AdamW: moments over the pieces of an engine, and the update of all of them. It uses nothing of the engine
+// but its public functions, as any optimizer of a user does.
 #include "shardcomm/optimizer.h"
 
 #include <fmt/format.h>
 
+#include <cmath>
+
+#include "kernels/kernels.h"
 #include "zero/adam.h"
-#include "zero/engine_impl.h"
+#include "zero/buffer.h"
 
 namespace shardcomm {
 
 struct AdamW::Impl {
-  ~Impl() { account->remove(zero::Purpose::kOptimizer, moments.size_bytes()); }
-
-  ZeroEngine::Impl& engine;
-  const std::shared_ptr<zero::MemoryAccount> account;
+  ZeroEngine& engine;
   const AdamWOptions options;
-  zero::Buffer moments;  // all of m, then all of v
+  const zero::Buffer moments;  // all of m, then all of v
+  const std::shared_ptr<const void> counted;
   std::vector<MomentPiece> pieces;
   uint64_t steps = 0;
 
-  void update(size_t piece, const zero::AdamConstants& constants);
+  Status update(size_t piece, const kernels::AdamConstants& constants) const;
 };
 
 namespace {
@@ -45,50 +47,51 @@ AdamW::~AdamW() = default;
 
 Result<AdamW> AdamW::create(ZeroEngine& engine, const AdamWOptions& options) {
   SHARDCOMM_TRY(check_options(options));
-  ZeroEngine::Impl& e = *engine.impl_;
-  const size_t bytes = zero::footprint_of(e.layout).moment_bytes;
+  const size_t count = engine.optimized_count();
+  const size_t bytes = 2 * count * sizeof(float);
   SHARDCOMM_TRY_ASSIGN(zero::Buffer moments, zero::Buffer::create(bytes, "moments of AdamW"));
-  e.account->add(zero::Purpose::kOptimizer, bytes);
-  std::unique_ptr<Impl> impl(new Impl{e, e.account, options, std::move(moments), {}, 0});
-  float* m = impl->moments.floats();
-  float* v = m + bytes / sizeof(float) / 2;
-  for (size_t i = 0; i < e.pieces.size(); ++i) {
-    const auto& [offset, master] = e.piece_indices[i];
-    MomentPiece piece{};
-    if (e.pieces[i].gradient != nullptr) {
-      piece = {master != nullptr ? master : reinterpret_cast<float*>(e.pieces[i].value), m + offset, v + offset};
-    }
-    impl->pieces.push_back(piece);
+  float* m = moments.floats();
+  float* v = m + count;
+  std::vector<MomentPiece> pieces;
+  for (const ShardPiece& piece : engine.pieces()) {
+    const bool trainable = piece.gradient != nullptr;
+    pieces.push_back(trainable ? MomentPiece{piece.master, m + piece.state_offset, v + piece.state_offset}
+                               : MomentPiece{});
   }
-  return AdamW(std::move(impl));
+  return AdamW(std::unique_ptr<Impl>(new Impl{.engine = engine,
+                                              .options = options,
+                                              .moments = std::move(moments),
+                                              .counted = engine.count_optimizer_bytes(bytes),
+                                              .pieces = std::move(pieces)}));
 }
 
-void AdamW::Impl::update(size_t piece, const zero::AdamConstants& constants) {
-  const ShardPiece& shard = engine.pieces[piece];
-  const MomentPiece& moment = pieces[piece];
-  if (shard.gradient == nullptr) return;
-  const ParameterSpec& spec = engine.specs[shard.unit].parameters[shard.parameter];
-  zero::adam_update(constants, options.weight_decay * spec.decay_factor, shard.gradient, moment.m, moment.v,
-                    moment.master, shard.count);
-  if (spec.dtype == DType::kBF16)
-    zero::round_to_bf16(moment.master, reinterpret_cast<uint16_t*>(shard.value), shard.count);
+Status AdamW::Impl::update(size_t piece, const kernels::AdamConstants& constants) const {
+  const ShardPiece& shard = engine.pieces()[piece];
+  if (shard.gradient == nullptr) return {};
+  const ParameterSpec& spec = engine.units()[shard.unit].parameters[shard.parameter];
+  const kernels::AdamLaunch launch{.constants = constants,
+                                   .decay = options.weight_decay * spec.decay_factor,
+                                   .gradient = shard.gradient,
+                                   .m = pieces[piece].m,
+                                   .v = pieces[piece].v,
+                                   .master = shard.master,
+                                   .count = shard.count};
+  return kernels::launch(launch, StreamRef::caller());
 }
 
+// Each unit is published as soon as it is updated, so that its gather runs beside the update of the next.
 Status AdamW::step(float learning_rate, float gradient_scale) {
-  ZeroEngine::Impl& e = impl_->engine;
-  SHARDCOMM_TRY(e.check_gradients_final("AdamW::step"));
-  SHARDCOMM_TRY(e.prepare_to_change_values());
+  ZeroEngine& engine = impl_->engine;
+  SHARDCOMM_TRY(engine.begin_update());
   const auto constants = zero::adam_constants(impl_->options, ++impl_->steps, learning_rate, gradient_scale);
-  const bool publishes = e.options.stage == 1 || e.options.stage == 2;
+  const auto pieces = engine.pieces();
   size_t piece = 0;
-  for (UnitId unit = 0; unit < e.layout.units.size(); ++unit) {
-    for (; piece < e.pieces.size() && e.pieces[piece].unit == unit; ++piece) impl_->update(piece, constants);
-    if (!publishes) continue;
-    if (Status published = e.values->publish(unit); !published.ok())
-      return e.fail(std::move(published), "publishing", unit);
+  for (UnitId unit = 0; unit < engine.units().size(); ++unit) {
+    for (; piece < pieces.size() && pieces[piece].unit == unit; ++piece) SHARDCOMM_TRY(impl_->update(piece, constants));
+    SHARDCOMM_TRY(engine.publish(unit));
   }
-  e.gradients->zero();
-  return {};
+  SHARDCOMM_TRY(engine.publish());
+  return engine.zero_gradients();
 }
 
 uint64_t AdamW::steps() const noexcept { return impl_->steps; }

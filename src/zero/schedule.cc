@@ -44,7 +44,7 @@ size_t limit_of(const Layout& layout, const ZeroOptions& options) {
 
 // A limit below what one unit needs cannot be kept.
 size_t arena_capacity(const Layout& layout, const ZeroOptions& options) {
-  if (options.stage < 3) return 0;
+  if (!layout.stage.shards_values) return 0;
   size_t largest = 0;
   for (const UnitLayout& unit : layout.units) largest = std::max(largest, bytes_of(layout, unit.needs));
   return std::min(layout.total(&UnitLayout::value_bytes), std::max(limit_of(layout, options), largest));
@@ -55,7 +55,7 @@ size_t arena_capacity(const Layout& layout, const ZeroOptions& options) {
 Schedule::Schedule(const Layout& layout, const ZeroOptions& options)
     : layout_(layout),
       options_(options),
-      gathers_(options.stage == 3),
+      gathers_(layout.stage.shards_values),
       limit_bytes_(limit_of(layout, options)),
       arena_(arena_capacity(layout, options)),
       states_(layout.units.size()),

@@ -80,7 +80,7 @@ class Schedule {
 
   const Layout& layout_;
   const ZeroOptions options_;
-  const bool gathers_;      // stage 3
+  const bool gathers_;      // StageTraits::shards_values
   size_t limit_bytes_ = 0;  // of gathered values, for prefetch
   size_t gathered_bytes_ = 0;
   Arena arena_;  // of gathered values

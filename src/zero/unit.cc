@@ -45,10 +45,11 @@ Status check_options(const ZeroOptions& options) {
 // Builds the layout unit by unit, in the order of the specs.
 class LayoutBuilder {
  public:
+  // `options` have been checked.
   LayoutBuilder(std::span<const UnitSpec> units, int world_size, const ZeroOptions& options)
       : specs_(units), options_(options) {
     layout_.world_size = world_size;
-    layout_.stage = options.stage;
+    layout_.stage = traits_of(options.stage);
     layout_.gradient_dtype = options.gradient_dtype;
   }
 
@@ -107,8 +108,14 @@ class LayoutBuilder {
       SHARDCOMM_TRY_ASSIGN(declared, find_owner(unit, spec));
     }
     declared_.emplace(name, declared);
-    return ParameterPlace{declared.owner, declared.owner_parameter, 0, 0, *count, spec.dtype,
-                          spec.trainable, !spec.tied_to.empty()};
+    return ParameterPlace{.owner = declared.owner,
+                          .owner_parameter = declared.owner_parameter,
+                          .bucket = 0,
+                          .offset = 0,
+                          .count = *count,
+                          .dtype = spec.dtype,
+                          .trainable = spec.trainable,
+                          .tied = !spec.tied_to.empty()};
   }
 
   Result<Declared> find_owner(const UnitSpec& unit, const ParameterSpec& spec) {
@@ -138,9 +145,13 @@ class LayoutBuilder {
     hash_word(plan.fingerprint());
     const auto first = static_cast<uint32_t>(unit.buckets.size());
     for (const BucketLayout& bucket : plan.buckets()) {
-      UnitBucket place{
-          bucket.dtype, trainable, bucket.shard_count, bucket.full_count, unit.shard_bytes, unit.value_bytes, 0, false};
-      if (options_.mosaic && layout_.stage == 3) make_mosaic(place);
+      UnitBucket place{.dtype = bucket.dtype,
+                       .trainable = trainable,
+                       .shard_count = bucket.shard_count,
+                       .full_count = bucket.full_count,
+                       .shard_offset_bytes = unit.shard_bytes,
+                       .full_offset_bytes = unit.value_bytes};
+      if (options_.mosaic && layout_.stage.shards_values) make_mosaic(place);
       if (place.mosaic) {
         unit.mosaic_bytes += place.shard_bytes();
       } else {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "shardcomm/zero.h"
+#include "zero/stage.h"
 
 namespace shardcomm::zero {
 
@@ -29,10 +30,10 @@ struct UnitBucket {
   bool trainable;
   size_t shard_count;
   size_t full_count;
-  size_t shard_offset_bytes;     // from the start of the unit's shards
-  size_t full_offset_bytes;      // from the start of the unit's whole values
-  size_t gradient_offset_bytes;  // from the start of the unit's whole gradients; trainable ones only
-  bool mosaic;                   // its values are read in all ranks' memory: it has no part in the two above
+  size_t shard_offset_bytes = 0;     // from the start of the unit's shards
+  size_t full_offset_bytes = 0;      // from the start of the unit's whole values
+  size_t gradient_offset_bytes = 0;  // from the start of the unit's whole gradients; trainable ones only
+  bool mosaic = false;               // its values are read in all ranks' memory: it has no part in the two above
 
   size_t shard_bytes() const noexcept { return shard_count * size_of(dtype); }
 };
@@ -54,7 +55,7 @@ inline constexpr size_t kAlignBytes = 128;
 struct Layout {
   std::vector<UnitLayout> units;
   int world_size = 1;
-  int stage = 3;
+  StageTraits stage = traits_of(3);
   DType gradient_dtype = DType::kF32;
   size_t parameter_count = 0;  // elements, each tied parameter once
   uint64_t fingerprint = 0;    // of the specs and everything above

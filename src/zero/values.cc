@@ -1,13 +1,10 @@
 #include "zero/values.h"
 
-#include <cstring>
-
+#include "kernels/kernels.h"
 #include "zero/footprint.h"
 
 namespace shardcomm::zero {
 namespace {
-
-constexpr int kPoison = 0xff;  // makes NaN of f32 and bf16
 
 Result<Pool::Extra> more_memory(size_t bytes) {
   SHARDCOMM_TRY_ASSIGN(Buffer buffer, Buffer::create(bytes, "gathered parameters"));
@@ -27,7 +24,7 @@ Values::Values(const Context& context, Window window, Buffer memory)
   for (size_t u = 0; u < units_.size(); ++u) {
     units_[u].base = base;
     const UnitLayout& unit = context.layout.units[u];
-    base += context.options.stage == 3 ? unit.shard_bytes : unit.value_bytes;
+    base += context.layout.stage.shards_values ? unit.shard_bytes : unit.value_bytes;
   }
 }
 
@@ -91,8 +88,7 @@ Status Values::free(UnitId unit, const std::optional<Event>& last_use) {
   }
   // Nobody may see these bytes until the engine's stream gathers into them, which comes after what is enqueued here.
   if (last_use) SHARDCOMM_TRY(context_.stream.wait(*last_use));
-  SHARDCOMM_TRY(context_.stream.enqueue(
-      [data = state.gathered.data, bytes = layout.value_bytes] { std::memset(data, kPoison, bytes); }));
+  SHARDCOMM_TRY(kernels::launch(poisoning(state.gathered.data, layout.value_bytes), context_.stream));
   pool_.release(state.gathered, std::nullopt);
   return {};
 }
@@ -123,13 +119,17 @@ std::byte* Values::whole(UnitId unit, const UnitBucket& bucket) const noexcept {
   const Unit& state = units_[unit];
   // Views are made of pointers that could be written through; a write here is SIGSEGV, as window.h says.
   if (bucket.mosaic) return const_cast<std::byte*>(mosaic_of(unit, bucket).all());
-  return (context_.options.stage == 3 ? state.gathered.data : state.base) + bucket.full_offset_bytes;
+  return (context_.layout.stage.shards_values ? state.gathered.data : state.base) + bucket.full_offset_bytes;
 }
 
 std::byte* Values::shard(UnitId unit, const UnitBucket& bucket) const noexcept {
   if (bucket.mosaic) return mosaic_of(unit, bucket).shard();
-  if (context_.options.stage == 3) return units_[unit].base + bucket.shard_offset_bytes;
+  if (context_.layout.stage.shards_values) return units_[unit].base + bucket.shard_offset_bytes;
   return units_[unit].base + bucket.full_offset_bytes + context_.rank() * bucket.shard_bytes();
+}
+
+std::byte* Values::owned(UnitId unit, const UnitBucket& bucket) const noexcept {
+  return context_.layout.stage.shards_updates ? shard(unit, bucket) : whole(unit, bucket);
 }
 
 const MosaicWindow& Values::mosaic_of(UnitId unit, const UnitBucket& bucket) const noexcept {

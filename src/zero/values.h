@@ -31,8 +31,10 @@ class Values {
 
   // Whole values of a bucket: while gathered (stage 3), always (stages 0 to 2).
   std::byte* whole(UnitId unit, const UnitBucket& bucket) const noexcept;
-  // What this rank owns of it.
+  // This rank's shard of it.
   std::byte* shard(UnitId unit, const UnitBucket& bucket) const noexcept;
+  // [owned_count] elements: what this rank optimizes of it.
+  std::byte* owned(UnitId unit, const UnitBucket& bucket) const noexcept;
 
   void trim() { pool_.trim(); }
 

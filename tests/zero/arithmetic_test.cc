@@ -7,12 +7,46 @@
 #include <numeric>
 #include <random>
 
+#include "kernels/kernels.h"
 #include "zero/adam.h"
-#include "zero/bf16.h"
-#include "zero/norm.h"
 
 namespace shardcomm::zero {
 namespace {
+
+using kernels::AdamConstants;
+using kernels::SquareSum;
+
+template <class Launch>
+void run(const Launch& launch) {
+  ASSERT_TRUE(kernels::launch(launch, StreamRef::caller()).ok());
+}
+
+float float_of_bf16(uint16_t bits) {
+  float value = 0;
+  run(kernels::CastLaunch{&bits, DType::kBF16, &value, DType::kF32, 1});
+  return value;
+}
+uint16_t bf16_of_float(float value) {
+  uint16_t bits = 0;
+  run(kernels::CastLaunch{&value, DType::kF32, &bits, DType::kBF16, 1});
+  return bits;
+}
+
+// m, v and master, of equal length.
+struct AdamState {
+  std::vector<float> m, v, master;
+  bool operator==(const AdamState&) const = default;
+
+  void update(const AdamConstants& constants, float decay, std::span<const float> gradient, size_t begin) {
+    run(kernels::AdamLaunch{.constants = constants,
+                            .decay = decay,
+                            .gradient = gradient.data(),
+                            .m = m.data() + begin,
+                            .v = v.data() + begin,
+                            .master = master.data() + begin,
+                            .count = gradient.size()});
+  }
+};
 
 class ZeroArithmetic : public ::testing::Test {
  protected:
@@ -31,15 +65,17 @@ class ZeroArithmetic : public ::testing::Test {
 // Over `parts` ranks, each adding its elements piece by piece.
 double norm_in_parts(std::span<const float> values, size_t parts, size_t piece) {
   uint32_t largest = 0;
-  for (const float value : values) largest = std::max(largest, largest_magnitude({&value, 1}));
+  for (const float& value : values) run(kernels::LargestMagnitudeLaunch{&value, 1, &largest});
   SquareSum all{};
   for (size_t part = 0; part < parts; ++part) {
     SquareSum own{};
     const size_t begin = values.size() * part / parts, end = values.size() * (part + 1) / parts;
-    for (size_t i = begin; i < end; i += piece) add_squares(values.subspan(i, std::min(piece, end - i)), largest, own);
+    for (size_t i = begin; i < end; i += piece) {
+      run(kernels::SquareSumLaunch{&values[i], std::min(piece, end - i), largest, &own});
+    }
     for (size_t i = 0; i < all.size(); ++i) all[i] += own[i];
   }
-  return norm_of(all, largest);
+  return kernels::norm_of(all, largest);
 }
 
 double reference_norm(std::span<const float> values) {
@@ -91,13 +127,13 @@ TEST_F(ZeroArithmetic, AdamFollowsItsDefinition) {
   const AdamWOptions options{.beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f};
   const size_t count = 37;
   const auto start = values(count);
-  std::vector<float> m(count), v(count), master = start;
+  AdamState state{std::vector<float>(count), std::vector<float>(count), start};
   std::vector<double> m64(count), v64(count), p64(start.begin(), start.end());
   const double b1 = static_cast<double>(options.beta1), b2 = static_cast<double>(options.beta2);
   for (uint64_t step = 1; step <= 50; ++step) {
     const auto g = values(count, 0.3f);
     const float rate = 0.01f / static_cast<float>(step), scale = 0.7f, decay = options.weight_decay * 0.5f;
-    adam_update(adam_constants(options, step, rate, scale), decay, g.data(), m.data(), v.data(), master.data(), count);
+    state.update(adam_constants(options, step, rate, scale), decay, g, 0);
     for (size_t i = 0; i < count; ++i) {
       const double gradient = static_cast<double>(g[i]) * static_cast<double>(scale);
       m64[i] = b1 * m64[i] + (1 - b1) * gradient;
@@ -108,28 +144,25 @@ TEST_F(ZeroArithmetic, AdamFollowsItsDefinition) {
     }
   }
   for (size_t i = 0; i < count; ++i) {
-    EXPECT_NEAR(static_cast<double>(master[i]), p64[i], 1e-6 * (1 + std::abs(p64[i])));
-    EXPECT_NEAR(static_cast<double>(v[i]), v64[i], 1e-6 * v64[i]);
+    EXPECT_NEAR(static_cast<double>(state.master[i]), p64[i], 1e-6 * (1 + std::abs(p64[i])));
+    EXPECT_NEAR(static_cast<double>(state.v[i]), v64[i], 1e-6 * v64[i]);
   }
 }
 
 TEST_F(ZeroArithmetic, AdamHasTheSameBitsInEverySplit) {
   const AdamConstants constants = adam_constants({}, 3, 1e-3f, 0.9f);
   const size_t count = 1003;
-  const auto g = values(count), m0 = values(count), p0 = values(count);
-  auto v0 = values(count);
-  for (float& value : v0) value *= value;
-  auto m = m0, v = v0, p = p0;
-  adam_update(constants, 0.1f, g.data(), m.data(), v.data(), p.data(), count);
+  const auto g = values(count);
+  AdamState start{values(count), values(count), values(count)};
+  for (float& value : start.v) value *= value;
+  AdamState whole = start;
+  whole.update(constants, 0.1f, g, 0);
   for (const size_t piece : {1u, 2u, 3u, 7u, 64u, 501u}) {
-    auto m2 = m0, v2 = v0, p2 = p0;
+    AdamState pieces = start;
     for (size_t i = 0; i < count; i += piece) {
-      const size_t n = std::min(piece, count - i);
-      adam_update(constants, 0.1f, g.data() + i, m2.data() + i, v2.data() + i, p2.data() + i, n);
+      pieces.update(constants, 0.1f, std::span(g).subspan(i, std::min(piece, count - i)), i);
     }
-    ASSERT_EQ(p2, p);
-    ASSERT_EQ(m2, m);
-    ASSERT_EQ(v2, v);
+    ASSERT_TRUE(pieces == whole) << "pieces of " << piece;
   }
 }
 

@@ -148,8 +148,11 @@ double bus_factor(const BenchSpec& spec, int ranks) noexcept {
   switch (traits(spec.collective).pattern) {
     case Pattern::kReduceAll: return 2 * part;
     case Pattern::kBroadcast: return 1;
-    default: return part;
+    case Pattern::kGather:
+    case Pattern::kReduce:
+    case Pattern::kExchange: return part;
   }
+  return part;
 }
 
 }  // namespace shardcomm::tools

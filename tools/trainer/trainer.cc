@@ -190,7 +190,8 @@ Result<StepReport> Trainer::step() {
 
 template <class Body>
 Status Trainer::uncounted(Body&& body) {
-  engine_->zero_gradients();  // they are zero; waits for the new parameters still on their way
+  // The new parameters still on their way belong to the step before.
+  SHARDCOMM_TRY(engine_->synchronize(std::chrono::steady_clock::now() + comm_.options().timeout));
   const uint64_t pending = comm_.traffic().bytes_sent - sent_mark_;
   SHARDCOMM_TRY(body());
   sent_mark_ = comm_.traffic().bytes_sent - pending;

@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "base/log.h"
+#include "kernels/kernels.h"
 #include "shardcomm/checkpoint.h"
-#include "zero/adam.h"
 #include "zero/agree.h"
 #include "zero/checkpoint/directory.h"
 #include "zero/checkpoint/file_io.h"
@@ -33,7 +33,7 @@ struct Source {
 
 // Stage 0 has everything on every rank: each writes an equal part.
 std::pair<size_t, size_t> part_to_write(const ZeroEngine& engine, const ShardPiece& piece) {
-  if (engine.options().stage > 0) return {0, piece.count};
+  if (zero::traits_of(engine.options().stage).shards_updates) return {0, piece.count};
   const auto rank = static_cast<size_t>(engine.communicator().rank());
   const auto size = static_cast<size_t>(engine.communicator().size());
   const size_t share = piece.count / size, rest = piece.count % size;
@@ -72,6 +72,12 @@ std::vector<Source> sources_of(const ZeroEngine& engine, const AdamW& optimizer)
   return sources;
 }
 
+Status widen(const uint16_t* narrow, float* wide, size_t count) {
+  const kernels::CastLaunch cast{
+      .source = narrow, .source_dtype = DType::kBF16, .target = wide, .target_dtype = DType::kF32, .count = count};
+  return kernels::launch(cast, StreamRef::caller());
+}
+
 // Appends one tensor and gives its checksum.
 Result<uint64_t> write_tensor(File& file, const Source& source) {
   constexpr size_t kChunk = size_t{1} << 20;  // elements
@@ -81,7 +87,7 @@ Result<uint64_t> write_tensor(File& file, const Source& source) {
   std::vector<float> wide(source.narrow == nullptr ? 0 : std::min(kChunk, source.count));
   for (size_t done = 0; done < source.count; done += kChunk) {
     const size_t count = std::min(kChunk, source.count - done);
-    if (source.narrow != nullptr) zero::widen_from_bf16(source.narrow + done, wide.data(), count);
+    if (source.narrow != nullptr) SHARDCOMM_TRY(widen(source.narrow + done, wide.data(), count));
     const std::span<const float> values(source.narrow != nullptr ? wide.data() : source.values + done, count);
     XXH3_64bits_update(state.get(), values.data(), values.size_bytes());
     SHARDCOMM_TRY(file.write(std::as_bytes(values)));
@@ -179,12 +185,15 @@ struct Preparation {
 };
 
 // Agreed by all ranks: the arguments, and what rank 0 found.
-Result<Preparation> prepare(Communicator& comm, const std::string& dir, uint64_t step,
+Result<Preparation> prepare(ZeroEngine& engine, const std::string& dir, uint64_t step,
                             const std::string& trainer_state) {
+  Communicator& comm = engine.communicator();
   Preparation prepared;
   prepared.directory = fmt::format("{}/{}", dir, zero::step_name(step));
   auto state = zero::compact_object(trainer_state);
   Status mine = dir.empty() ? Status(Code::kInvalidArgument, "no directory was given") : state.status();
+  // Not in the middle of an update, nor after a write that would be lost.
+  if (mine.ok()) mine = engine.synchronize(zero::operation_deadline(comm));
   SHARDCOMM_TRY(zero::agree(comm, mine));
   prepared.trainer_state = std::move(state).value();
   const std::vector<zero::Field> fields = {{"the step", step}, {"the path", XXH3_64bits(dir.data(), dir.size())}};
@@ -201,7 +210,7 @@ Result<Preparation> prepare(Communicator& comm, const std::string& dir, uint64_t
 Result<std::string> save(ZeroEngine& engine, AdamW& optimizer, const std::string& dir, uint64_t step,
                          const std::string& trainer_state, int keep) {
   Communicator& comm = engine.communicator();
-  SHARDCOMM_TRY_ASSIGN(const Preparation prepared, prepare(comm, dir, step, trainer_state));
+  SHARDCOMM_TRY_ASSIGN(const Preparation prepared, prepare(engine, dir, step, trainer_state));
   const auto file_of = [&](Rank rank) { return zero::shard_file_name(rank, comm.size(), prepared.generation); };
   const auto discard = [&] { static_cast<void>(zero::remove_file(prepared.directory + "/" + file_of(comm.rank()))); };
 

@@ -1,11 +1,13 @@
-#include "zero/norm.h"
-
+// The sum of squares that has the same bits in every order; kernels/elementwise.h says how.
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
 
-namespace shardcomm::zero {
+#include "kernels/enqueue.h"
+#include "kernels/kernels.h"
+
+namespace shardcomm::kernels {
 namespace {
 
 constexpr uint32_t kInfinity = 0x7f800000u;
@@ -35,25 +37,35 @@ uint64_t sum_of_rounded_squares(const float* values, size_t count, double scale)
   return sum;
 }
 
-}  // namespace
-
-uint32_t largest_magnitude(std::span<const float> values) noexcept {
-  uint32_t largest = 0;
-  for (const float value : values) largest = std::max(largest, std::bit_cast<uint32_t>(value) & kMagnitude);
-  return largest;
+void find_largest(const LargestMagnitudeLaunch& args) noexcept {
+  uint32_t largest = *args.largest;
+  for (size_t i = 0; i < args.count; ++i) {
+    largest = std::max(largest, std::bit_cast<uint32_t>(args.values[i]) & kMagnitude);
+  }
+  *args.largest = largest;
 }
 
-void add_squares(std::span<const float> values, uint32_t largest, SquareSum& sum) noexcept {
-  if (largest == 0 || largest >= kInfinity) return;
-  const double scale = std::ldexp(1.0, kMagnitudeBits - exponent_above(largest));
+void add_squares(const SquareSumLaunch& args) noexcept {
+  if (args.largest == 0 || args.largest >= kInfinity) return;
+  const double scale = std::ldexp(1.0, kMagnitudeBits - exponent_above(args.largest));
   Wide total = 0;
-  for (size_t begin = 0; begin < values.size(); begin += kTermsPerWord) {
-    total += sum_of_rounded_squares(values.data() + begin, std::min(kTermsPerWord, values.size() - begin), scale);
+  for (size_t begin = 0; begin < args.count; begin += kTermsPerWord) {
+    total += sum_of_rounded_squares(args.values + begin, std::min(kTermsPerWord, args.count - begin), scale);
   }
-  for (uint64_t& word : sum) {
+  for (uint64_t& word : *args.sum) {
     word += static_cast<uint32_t>(total);
     total >>= 32;
   }
+}
+
+}  // namespace
+
+Status launch(const LargestMagnitudeLaunch& args, StreamRef stream) {
+  return enqueue(args, stream, find_largest, "largest magnitude");
+}
+
+Status launch(const SquareSumLaunch& args, StreamRef stream) {
+  return enqueue(args, stream, add_squares, "sum of squares");
 }
 
 double norm_of(const SquareSum& sum, uint32_t largest) noexcept {
@@ -65,4 +77,4 @@ double norm_of(const SquareSum& sum, uint32_t largest) noexcept {
   return std::ldexp(std::sqrt(static_cast<double>(total)), exponent_above(largest) - kMagnitudeBits);
 }
 
-}  // namespace shardcomm::zero
+}  // namespace shardcomm::kernels

@@ -1,0 +1,50 @@
+#include "zero/seals.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+namespace shardcomm::zero {
+namespace {
+
+constexpr size_t kLineBytes = 64;
+constexpr size_t kLines = kCompleteBytes / kLineBytes;
+
+}  // namespace
+
+uint64_t seal_of(std::span<const std::byte> bytes) noexcept {
+  if (bytes.size() <= kCompleteBytes) return XXH3_64bits(bytes.data(), bytes.size());
+  std::array<std::byte, kCompleteBytes> sample;
+  const size_t last = bytes.size() - kLineBytes;
+  for (size_t i = 0; i < kLines; ++i) {
+    // Whole elements: a multiple of the longest one, but for the last line, which ends with the range.
+    const size_t begin = i + 1 == kLines ? last : last / (kLines - 1) * i / sizeof(float) * sizeof(float);
+    std::memcpy(sample.data() + i * kLineBytes, bytes.data() + begin, kLineBytes);
+  }
+  return XXH3_64bits(sample.data(), sample.size());
+}
+
+void Seals::watch(UnitId unit, std::span<const std::byte> bytes, Writer writer) {
+  if (!bytes.empty()) units_[unit].push_back({bytes, writer, seal_of(bytes)});
+}
+
+void Seals::seal(UnitId unit) noexcept {
+  for (Range& range : units_[unit]) range.seal = seal_of(range.bytes);
+}
+
+bool Seals::intact(UnitId unit) const noexcept {
+  const auto& ranges = units_[unit];
+  return std::all_of(ranges.begin(), ranges.end(),
+                     [](const Range& range) { return range.seal == seal_of(range.bytes); });
+}
+
+bool Seals::intact_in_update(UnitId unit) const noexcept {
+  const auto& ranges = units_[unit];
+  return std::all_of(ranges.begin(), ranges.end(), [](const Range& range) {
+    return range.writer == Writer::kUpdate || range.seal == seal_of(range.bytes);
+  });
+}
+
+}  // namespace shardcomm::zero

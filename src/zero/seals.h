@@ -1,0 +1,51 @@
+// Seals find what must not happen: parameters that change outside an update, which other ranks would never see, or bf16
+// values written in place of their masters, which the next publish would overwrite.
+//
+// A seal is a fingerprint of memory, taken when an update ends and compared at the hooks. Up to kCompleteBytes of a
+// range are compared whole; of a longer one, as many bytes in cache lines spread evenly from its first to its last. So
+// a check costs the same for every model (1 to 3 us a range), an optimizer that forgot to publish is found at once,
+// because it changes nearly every element, and one changed element of a long range may be missed.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "shardcomm/zero.h"
+
+namespace shardcomm::zero {
+
+inline constexpr size_t kCompleteBytes = size_t{16} << 10;
+
+// Of all of `bytes`, or of a sample of kCompleteBytes.
+uint64_t seal_of(std::span<const std::byte> bytes) noexcept;
+
+// Thread rule: that of the engine.
+class Seals {
+ public:
+  enum class Writer : uint8_t {
+    kUpdate,  // may be written in an update: masters, and f32 values, which are their own masters
+    kEngine,  // never written by a user: bf16 values, frozen values
+  };
+
+  explicit Seals(size_t unit_count) : units_(unit_count) {}
+
+  // Watches and seals `bytes`, which must stay where they are.
+  void watch(UnitId unit, std::span<const std::byte> bytes, Writer writer);
+  // What lies there now is right.
+  void seal(UnitId unit) noexcept;
+  // Is everything as it was sealed?
+  bool intact(UnitId unit) const noexcept;
+  // The same in an update, of what not even an update may write.
+  bool intact_in_update(UnitId unit) const noexcept;
+
+ private:
+  struct Range {
+    std::span<const std::byte> bytes;
+    Writer writer;
+    uint64_t seal;
+  };
+  std::vector<std::vector<Range>> units_;
+};
+
+}  // namespace shardcomm::zero
