@@ -2,7 +2,7 @@ cmake_minimum_required(VERSION 3.25)
 # Fails when Python has crept into what is built, tested or run: a .py file, a script that calls it, a build that looks for it.
 # Run as: cmake -DROOT=<repo> -P cmake/check_python_free.cmake
 set(bad "")
-file(GLOB_RECURSE everything RELATIVE ${ROOT} ${ROOT}/src/* ${ROOT}/include/* ${ROOT}/tools/* ${ROOT}/tests/* ${ROOT}/bench/*
+file(GLOB_RECURSE everything RELATIVE ${ROOT} ${ROOT}/src/* ${ROOT}/include/* ${ROOT}/tools/* ${ROOT}/tests/* ${ROOT}/bench/* ${ROOT}/examples/*
   ${ROOT}/cmake/* ${ROOT}/.ci/* ${ROOT}/CMakeLists.txt)
 foreach(file IN LISTS everything)
   if(file MATCHES "\\.(py|pyx|pyi|ipynb)$")

@@ -29,14 +29,20 @@ for flag in "$@"; do
 done
 for need in "${needs[@]}"; do bash tools/setup.sh "$need"; done
 
-# test_preset PRESET CTEST_ARGUMENT...: ctest's output, which ends in its summary.
+# name_failed LOG: "failed: Limits.TinyDevShmDoesNotMatter", from what GoogleTest wrote into ctest's log.
+name_failed() { sed -nE 's/^\[  FAILED  \] ([[:alnum:]_/]+\.[[:alnum:]_/]+).*/failed: \1/p' "$1" | sort -u; }
+
+# test_preset PRESET CTEST_ARGUMENT...: ctest's output, which ends in its summary. ctest counts programs; where one fails,
+# the names of the tests in it that failed follow.
 test_preset() {
-  local preset=$1
+  local preset=$1 status=0
   shift
   local run=()
   [ "$preset" != aarch64 ] || run=(tools/emulated.sh)
   say "tests ($preset)"
-  "${run[@]}" ctest --preset "$preset" --progress "$@" < /dev/null
+  "${run[@]}" ctest --preset "$preset" --progress "$@" < /dev/null || status=$?
+  [ "$status" = 0 ] || name_failed "build/$preset/Testing/Temporary/LastTest.log"
+  return "$status"
 }
 
 if [ ${#presets[@]} -gt 0 ]; then

@@ -74,19 +74,19 @@ void add_sharding_flags(Flags& flags, Request& request) {
 // Returns the flag whose default follows from another.
 Flag add_training_flags(Flags& flags, Request& request) {
   TrainOptions& train = request.train;
-  train.schedule.steps = kDefaultSteps;
-  train.schedule.peak = kDefaultLearningRate;
+  train.learning_rate.steps = kDefaultSteps;
+  train.learning_rate.peak = kDefaultLearningRate;
   flags.group("Training");
-  flags.count("--steps", train.schedule.steps, "Optimizer steps of the whole run", 1, kMost);
+  flags.count("--steps", train.learning_rate.steps, "Optimizer steps of the whole run", 1, kMost);
   flags.count("--batch", train.batch, "Sequences per rank and micro-batch", 1, kMost);
   flags.count("--accumulate", train.accumulate, "Micro-batches per step", 1, kMost);
-  flags.real("--lr", train.schedule.peak, "Learning rate after the warm-up", 0, 1e3);
+  flags.real("--lr", train.learning_rate.peak, "Learning rate after the warm-up", 0, 1e3);
   const Flag warmup =
       flags.count("--warmup", request.warmup, "Steps of linear warm-up (default: a tenth of --steps)", 0, kMost)
           .without_default();
   flags.word("--schedule", request.schedule, "Learning rate after the warm-up",
              {"cosine", "linear", "constant", "wsd"});
-  flags.real("--min-lr-ratio", train.schedule.min_ratio, "Learning rate at the end, as a part of --lr", 0, 1);
+  flags.real("--min-lr-ratio", train.learning_rate.min_ratio, "Learning rate at the end, as a part of --lr", 0, 1);
   flags.real("--weight-decay", train.adam.weight_decay, "Of matrices; vectors do not decay", 0, 1e3);
   flags.real("--beta1", train.adam.beta1, "AdamW", 0, 0.999999);
   flags.real("--beta2", train.adam.beta2, "AdamW", 0, 0.999999);
@@ -115,8 +115,8 @@ void resolve(Request& request, bool warmup_given) {
   train.zero.gradient_dtype = *parse_dtype(request.reduce_dtype);
   train.dtype = *parse_dtype(request.dtype);
   train.recompute_blocks = request.recompute == "block";
-  train.schedule.decay = trainer::parse_decay(request.schedule).value();
-  train.schedule.warmup = warmup_given ? request.warmup : train.schedule.steps / kWarmupPart;
+  train.learning_rate.decay = trainer::parse_decay(request.schedule).value();
+  train.learning_rate.warmup = warmup_given ? request.warmup : train.learning_rate.steps / kWarmupPart;
   if (train.resume == "auto" && train.save_dir.empty()) throw UsageError("train: --resume auto needs --save DIR");
   if (train.save_every != 0 && train.save_dir.empty()) throw UsageError("train: --save-every needs --save DIR");
   const size_t tokens = trainer::ByteTokenizer().size();
@@ -126,7 +126,7 @@ void resolve(Request& request, bool warmup_given) {
   }
   if (const Status valid = validate(train.model); !valid.ok())
     throw UsageError("train: " + std::string(valid.message()));
-  if (const Status valid = validate(train.schedule); !valid.ok())
+  if (const Status valid = validate(train.learning_rate); !valid.ok())
     throw UsageError("train: " + std::string(valid.message()));
 }
 

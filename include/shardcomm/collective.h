@@ -27,7 +27,7 @@ inline constexpr int kCollectiveCount = 10;
 
 constexpr bool is_valid(Collective c) noexcept { return static_cast<int>(c) < kCollectiveCount; }
 
-// Who reads which bytes of whom.
+// A pattern says which bytes each reader takes from each source.
 enum class Pattern : uint8_t {
   kGather,     // the reader takes all of every source's shard
   kReduce,     // the reader takes its own share of every source and combines them
@@ -58,8 +58,25 @@ struct SHARDCOMM_EXPORT CollectiveTraits {
   }
 };
 
-// A value that is not a collective has a row too, named "unknown".
-SHARDCOMM_EXPORT const CollectiveTraits& traits(Collective collective) noexcept;
+// A row for each, indexed by its value. The last row is that of every value that is not a collective.
+inline constexpr CollectiveTraits kCollectiveTraits[kCollectiveCount + 1] = {
+    {.name = "all_gather", .pattern = Pattern::kGather},
+    {.name = "reduce_scatter", .pattern = Pattern::kReduce},
+    {.name = "all_reduce", .pattern = Pattern::kReduceAll},
+    {.name = "broadcast", .pattern = Pattern::kBroadcast, .has_root = true},
+    {.name = "all_to_all", .pattern = Pattern::kExchange},
+    {.name = "barrier", .pattern = Pattern::kGather, .has_elements = false},
+    {.name = "all_gather_v", .pattern = Pattern::kGather, .is_ragged = true},
+    {.name = "reduce_scatter_v", .pattern = Pattern::kReduce, .is_ragged = true},
+    {.name = "all_gather_many", .pattern = Pattern::kGather, .is_many = true},
+    {.name = "reduce_scatter_many", .pattern = Pattern::kReduce, .is_many = true},
+    {.name = "unknown", .pattern = Pattern::kGather, .has_elements = false},
+};
+
+constexpr const CollectiveTraits& traits(Collective collective) noexcept {
+  return kCollectiveTraits[is_valid(collective) ? static_cast<int>(collective) : kCollectiveCount];
+}
+
 SHARDCOMM_EXPORT std::string_view name(Collective collective) noexcept;
 SHARDCOMM_EXPORT std::optional<Collective> parse_collective(std::string_view text) noexcept;  // inverse of name()
 SHARDCOMM_EXPORT bool reduces(Collective collective) noexcept;                                // takes a ReduceOp

@@ -9,11 +9,11 @@
 //   finish_step(stream);   every shard gradient is final
 //   optimizer.step(rate);
 //
-// An optimizer of your own is as good as AdamW, which is written on the same four functions (examples/lion.h):
+// AdamW is one optimizer; your own is written on the same functions (examples/lion.h):
 //
-//   begin_update();            waits for what is in flight; from here on, masters may be written
+//   begin_update();        waits for what is in flight; from here on, masters may be written
 //     … for each of pieces(): master -= rate * f(gradient) …
-//   publish();                 ends the update: bf16 values are rounded from the masters, stages 1 and 2 gather them
+//   publish();             ends the update: bf16 values are rounded from the masters, stages 1 and 2 gather the values
 //   zero_gradients();
 //
 // stage   parameters      gradients                        optimizer state
@@ -33,12 +33,12 @@
 //                 finish_step()                  publish()
 //
 // A call that does not fit the state is kFailedPrecondition, changes nothing, and says what to do: before() in an
-// update, publish() at rest, begin_update() or gradient_norm() in a step (the gradients are not final). Memory that was
-// written against these rules is found by comparison at before() (the first of a step), after(), begin_update(),
-// publish() and synchronize(): what a rank owns must be as the last update left it. Up to 16 KiB of each bucket are
-// compared whole; of more, as many bytes spread evenly: an optimizer that forgot to publish is found at once, a single
-// element of a large bucket may not be. Such an error repeats until fill_parameters() or load_checkpoint() sets the
-// parameters.
+// update, publish() at rest, begin_update() or gradient_norm() in a step, when the gradients are not final.
+// Memory that was written against these rules is found by comparison: what a rank owns must be as the last update left
+// it. The first before() of a step, after() in backward, begin_update(), publish() and synchronize() compare. Buckets
+// of which the rank owns up to 16 KiB are compared whole, larger ones in 64 cache lines spread evenly: an optimizer
+// that forgot to publish is found at once, a single element of a large bucket may not be. The error is that rank's
+// alone, and repeats until fill_parameters() or load_checkpoint() sets the parameters again.
 #pragma once
 #include <functional>
 #include <memory>

@@ -11,7 +11,9 @@
 
 namespace shardcomm {
 
-inline constexpr size_t kLabelBytes = 32;  // with the closing zero; longer labels are cut
+inline constexpr size_t kLabelBytes = 32;  // with the closing zero
+// The part of a label that ranks compare and records keep.
+constexpr std::string_view kept_label(std::string_view label) noexcept { return label.substr(0, kLabelBytes - 1); }
 
 enum class CallKind : uint8_t {
   kCollective,

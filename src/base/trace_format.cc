@@ -1,10 +1,10 @@
 // Events as bytes, to be sent to another rank, and as JSON, to be looked at.
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <type_traits>
 #include <utility>
 
+#include "base/pod.h"
 #include "shardcomm/trace.h"
 
 namespace shardcomm {
@@ -18,16 +18,15 @@ constexpr size_t kLeastEventBytes = 1 + 4 + 8 + 8 + 8 + 2;
 template <class T>
 void append(std::string& target, T value) {
   static_assert(std::is_integral_v<T>);
-  char raw[sizeof value];
-  std::memcpy(raw, &value, sizeof value);
-  target.append(raw, sizeof value);
+  target.append(as_bytes(value));
 }
 
 // Takes from the front of `bytes`; false, changing nothing, where too few are left.
 template <class T>
 bool take(std::string_view& bytes, T& value) {
-  if (bytes.size() < sizeof value) return false;
-  std::memcpy(&value, bytes.data(), sizeof value);
+  const std::optional<T> front = from_bytes<T>(bytes.substr(0, sizeof value));
+  if (!front) return false;
+  value = *front;
   bytes.remove_prefix(sizeof value);
   return true;
 }

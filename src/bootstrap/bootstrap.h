@@ -2,6 +2,7 @@
 // shardcomm/store.h; here is what ranks do with one. Any Store will do.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -39,6 +40,11 @@ Status agree(Store& store, std::string_view key, Rank rank, int world_size, std:
 
 // Success if all ranks bring success; else the failure of one of them, with its code. Also a barrier.
 Status agree_ok(Store& store, std::string_view key, Rank rank, int world_size, const Status& mine, Deadline deadline);
+
+// A list of byte strings as one blob (of each its length, u32, then its bytes), and back; unpack gives nothing unless
+// the bytes are exactly a list.
+std::string pack(std::span<const std::string> items);
+std::optional<std::vector<std::string>> unpack(std::string_view bytes);
 
 // For messages: "rank 3", "ranks 1, 3, 5-8". Ranks in rising order.
 std::string rank_list(std::span<const Rank> ranks);

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "bootstrap/bootstrap.h"  // pack, unpack
 #include "shardcomm/status.h"
 #include "shardcomm/types.h"
 
@@ -106,10 +107,6 @@ std::optional<std::string> decode_goodbye(std::string_view body);
 
 // The part of a verdict that the store's proof covers: its body without the mac.
 std::string_view signed_part(std::string_view verdict_body);
-
-// A list of byte strings as one, and back; unpack gives nothing unless the bytes are exactly a list.
-std::string pack(std::span<const std::string> items);
-std::optional<std::vector<std::string>> unpack(std::string_view bytes);
 
 // A value, or the failure to produce it, as bytes that one rank sends to the others.
 std::string pack_result(const Result<std::string>& result);

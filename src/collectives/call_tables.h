@@ -4,7 +4,7 @@
 #pragma once
 #include <vector>
 
-#include "collectives/collectives.h"
+#include "collectives/operation.h"
 #include "collectives/reduce_rows.h"
 #include "kernels/kernels.h"
 

@@ -5,7 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "collectives/collectives.h"
+#include "base/hash.h"
+#include "collectives/chooser.h"
 
 namespace shardcomm {
 namespace {
@@ -53,8 +54,8 @@ Result<std::vector<std::string_view>> parse_allowed(std::string_view text) {
 }
 
 size_t slot_of(const Workload& workload, size_t slots) noexcept {
-  const uint64_t mixed = (workload.whole_bytes * 31 + workload.announced_bytes) * 0x9e3779b97f4a7c15;
-  return (mixed >> 32 ^ static_cast<uint64_t>(workload.collective)) % slots;
+  const uint64_t shape[] = {static_cast<uint64_t>(workload.collective), workload.whole_bytes, workload.announced_bytes};
+  return hash_bytes(shape, sizeof shape) % slots;
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 
 #include "collectives/call_tables.h"
 #include "collectives/direct_source.h"
-#include "collectives/scratch.h"
+#include "collectives/scratch_buffers.h"
 #include "collectives/team_parts.h"
 #include "kernels/kernels.h"
 
@@ -104,7 +104,7 @@ class CopyFrom {
 }  // namespace
 
 Status copy_from(Execution& execution, const Step& step, Rank source, uint64_t own_fingerprint) {
-  const Source from = find_source(execution.fabric, step, source, own_fingerprint);
+  const Source from(execution.fabric, step, source, own_fingerprint);
   CopyFrom copy(execution, step, from);
   CallTables* const kept = from.matches ? kept_tables(step) : nullptr;
   return kept != nullptr ? copy.run_kept(kept->copies[static_cast<size_t>(source)])

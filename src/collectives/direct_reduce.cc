@@ -5,7 +5,7 @@
 
 #include "collectives/call_tables.h"
 #include "collectives/direct_source.h"
-#include "collectives/scratch.h"
+#include "collectives/scratch_buffers.h"
 #include "collectives/team_parts.h"
 
 namespace shardcomm {
@@ -23,9 +23,8 @@ class DirectReduce {
         route_(step.geometry.route(execution.fabric.rank, execution.fabric.rank)) {
     buffers_.sources.clear();
     for (Rank r = 0; r < fabric_.size; ++r) {
-      buffers_.sources.push_back(find_source(fabric_, step_, r, own_fingerprint));
+      buffers_.sources.emplace_back(fabric_, step_, r, own_fingerprint);
     }
-    buffers_.locations.resize(size());
   }
 
   bool all_match() const noexcept { return std::ranges::all_of(buffers_.sources, &Source::matches); }
@@ -36,7 +35,9 @@ class DirectReduce {
       rows.reset(step_.items.size(), size());
       for (size_t k = 0; k < step_.items.size(); ++k) {
         const size_t i = order_[k];
-        if (find_share(i)) add_row(rows, i);
+        if (share_bytes(i) == 0) continue;
+        (void)find_mapped(i, rows.next());  // at all sources, since they match
+        add_row(rows, i);
       }
     }
     return rows.launch(execution_);
@@ -47,16 +48,16 @@ class DirectReduce {
     rows.reset(std::min(kBatchRows, step_.items.size()), size());
     for (size_t k = 0; k < step_.items.size(); ++k) {
       const size_t i = order_[k];
-      if (!find_share(i)) continue;
-      if (!is_mapped()) {
-        SHARDCOMM_TRY(reduce_attached(i));
-        continue;
-      }
+      if (share_bytes(i) == 0) continue;
       if (rows.is_full()) {
         SHARDCOMM_TRY(rows.launch(execution_));
         rows.clear();
       }
-      add_row(rows, i);
+      if (find_mapped(i, rows.next())) {
+        add_row(rows, i);
+      } else {
+        SHARDCOMM_TRY(reduce_attached(i));
+      }
     }
     return rows.launch(execution_);
   }
@@ -64,31 +65,34 @@ class DirectReduce {
  private:
   size_t size() const noexcept { return static_cast<size_t>(fabric_.size); }
 
-  // Finds where this rank's share of item i begins at every source, in `locations`. Returns whether it has elements.
-  bool find_share(size_t i) {
+  size_t share_bytes(size_t i) const noexcept { return route_.bytes(step_.items[i]); }
+
+  // Where this rank's share of item i begins at source k.
+  Location locate_share(size_t i, size_t k) const noexcept {
     const Item& item = step_.items[i];
-    if (route_.bytes(item) == 0) return false;
-    const size_t offset_bytes = route_.source_offset_bytes(item);  // the same at every source
+    return locate(execution_, buffers_.sources[k], i, item.in).plus(route_.source_offset_bytes(item));
+  }
+  // Fills in where this rank's share of item i is mapped, by source. Returns whether it is mapped at all of them.
+  bool find_mapped(size_t i, std::span<const void*> addresses) const noexcept {
+    bool all_mapped = true;
     for (size_t k = 0; k < size(); ++k) {
-      buffers_.locations[k] = locate(execution_, buffers_.sources[k], i, item.in).plus(offset_bytes);
+      addresses[k] = locate_share(i, k).mapped;
+      all_mapped = all_mapped && addresses[k] != nullptr;
     }
-    return true;
+    return all_mapped;
   }
-  bool is_mapped() const noexcept {
-    return std::ranges::none_of(buffers_.locations, [](const Location& at) { return at.mapped == nullptr; });
-  }
-  void add_row(ReduceRows& rows, size_t i) {
-    const Item& item = step_.items[i];
-    const std::span<const void*> addresses = rows.add(item, route_.bytes(item) / size_of(item.dtype));
-    for (size_t k = 0; k < size(); ++k) addresses[k] = buffers_.locations[k].mapped;
+  void add_row(ReduceRows& rows, size_t i) const {
+    rows.add(step_.items[i], share_bytes(i) / size_of(step_.items[i].dtype));
   }
 
   // Reduces a share that is not mapped at every source, its parts on several threads where they are large.
   Status reduce_attached(size_t i) {
-    const size_t bytes = route_.bytes(step_.items[i]);
+    const size_t bytes = share_bytes(i);
     const auto parts = static_cast<size_t>(execution_.team.parts_for(bytes));
     const size_t piece_bytes =
         std::min(execution_.attach_chunk_bytes, (bytes / parts / kPartAlignBytes + 1) * kPartAlignBytes);
+    buffers_.locations.clear();
+    for (size_t k = 0; k < size(); ++k) buffers_.locations.push_back(locate_share(i, k));
     buffers_.pieces.resize(std::max(buffers_.pieces.size(), parts * size() * piece_bytes));
     buffers_.piece_sources.resize(std::max(buffers_.piece_sources.size(), parts * size()));
     return in_parts(execution_.team, bytes, [&](size_t part, size_t begin, size_t end) {

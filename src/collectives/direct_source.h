@@ -3,22 +3,31 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
+#include "collectives/call_tables.h"
 #include "collectives/engine.h"
 #include "collectives/source_table.h"
 
 namespace shardcomm {
 
-// One rank that this rank reads, itself included. The table lies in that rank's message, so it is valid until that rank
+// One rank that this rank reads, itself included. The entries lie in that rank's message, so they are valid until it
 // has announced twice more.
 struct Source {
+  // `own_fingerprint`: of this rank's table; 0 matches no peer.
+  Source(const Fabric& fabric, const Step& step, Rank peer, uint64_t own_fingerprint) noexcept
+      : rank(peer), is_self(peer == fabric.rank) {
+    if (is_self) return;
+    const SourceTable table = read_table(fabric, step, peer);
+    matches = table.matches(own_fingerprint);
+    entries = table.entries;
+  }
+
   Rank rank;
   bool is_self;
-  bool matches;       // its items lie in its windows as this rank's lie in its own; true of this rank itself
-  SourceTable table;  // what it announced; empty of this rank itself
+  bool matches = true;                     // its items lie at the same places of its windows as this rank's of its own
+  std::span<const SourceEntry> entries{};  // what it announced; empty of this rank itself
 };
-// `own_fingerprint`: of this rank's table; 0 matches no peer.
-Source find_source(const Fabric& fabric, const Step& step, Rank rank, uint64_t own_fingerprint) noexcept;
 
 // Where bytes of a source are.
 struct Location {
@@ -29,14 +38,18 @@ struct Location {
     return mapped != nullptr ? Location{mapped + offset_bytes, 0} : Location{nullptr, address + offset_bytes};
   }
 };
-// Finds where the `in` of an item with elements begins at the source. `own` is the address here that has the same place
-// in this rank's window as that has in the source's, where they match: then the entry of the item is not looked at, and
-// the location is always mapped.
+// Finds where the `in` of an item begins at the source; the item must have elements. `own`: what lies here at the place
+// where that lies at a source that matches. The entry is not looked at there, and the location is always mapped.
 inline Location locate(Execution& execution, const Source& source, size_t item, const std::byte* own) noexcept {
   if (source.is_self) return {own, 0};
   if (source.matches) return {execution.sources.window_of(own, 1)->counterpart(source.rank, own), 0};
-  const SourceEntry& entry = source.table.entries[item];
+  const SourceEntry& entry = source.entries[item];
   return {execution.sources.locate(source.rank, entry), entry.address};
+}
+
+// The tables that are kept with the call for this step, once its table has been written; null where nothing is kept.
+inline CallTables* kept_tables(const Step& step) noexcept {
+  return step.tables != nullptr && step.tables->windows != 0 ? step.tables : nullptr;
 }
 
 // Reads from an address of the source's process. kFailedPrecondition where ranks do not attach: what is neither mapped

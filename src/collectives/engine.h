@@ -2,7 +2,7 @@
 #pragma once
 #include <span>
 
-#include "collectives/collectives.h"
+#include "collectives/execution.h"
 #include "collectives/geometry.h"
 
 namespace shardcomm {
@@ -27,7 +27,7 @@ Status run_inline(Execution& execution, const Step& step);
 // may be attached, or goes through the staging ring (run_staged).
 Status run_direct(Execution& execution, const Step& step);
 
-// What is not one step of an engine.
+// Algorithms that are not a single step of an engine.
 Status all_reduce_direct(Execution& execution);
 Status all_gather_mosaic(Execution& execution);
 

@@ -7,7 +7,7 @@
 #include <numeric>
 #include <span>
 
-#include "collectives/collectives.h"
+#include "collectives/operation.h"
 
 namespace shardcomm {
 

@@ -4,7 +4,7 @@
 
 #include "base/hash.h"
 #include "collectives/call_tables.h"
-#include "collectives/collectives.h"
+#include "collectives/operation.h"
 #include "collectives/transfer_cursor.h"
 
 namespace shardcomm {

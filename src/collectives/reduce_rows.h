@@ -3,7 +3,7 @@
 #include <span>
 #include <vector>
 
-#include "collectives/collectives.h"
+#include "collectives/execution.h"
 #include "kernels/kernels.h"
 
 namespace shardcomm {
@@ -32,15 +32,16 @@ class ReduceRows {
     groups_.clear();
     segments_.clear();
   }
-  // Adds a row for `count` elements of `item`, into item.out, and returns its addresses, by source, to be filled in.
-  // The table must not be full.
-  std::span<const void*> add(const Item& item, size_t count) {
+  // The addresses of the row that comes next, by source, to be filled in before it is added. Not of a full table.
+  std::span<const void*> next() noexcept {
+    return {addresses_.data() + segments_.size() * source_count_, source_count_};
+  }
+  // Adds that row: `count` elements of each source, combined into item.out.
+  void add(const Item& item, size_t count) {
     if (groups_.empty() || groups_.back().dtype != item.dtype || groups_.back().op != item.op) {
       groups_.push_back({.dtype = item.dtype, .op = item.op, .first = segments_.size()});
     }
-    const void** const addresses = addresses_.data() + segments_.size() * source_count_;
-    segments_.push_back({.target = item.out, .sources = addresses, .count = count});
-    return {addresses, source_count_};
+    segments_.push_back({.target = item.out, .sources = next().data(), .count = count});
   }
 
   // One launch for each run of rows of one dtype and op.

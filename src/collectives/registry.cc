@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "collectives/engine.h"
+#include "collectives/registry.h"
 
 namespace shardcomm {
 namespace {
@@ -54,7 +55,7 @@ Cost mosaic_cost(const Workload& workload, const Topology& topology, const Machi
   return {meeting_us(topology, machine), 0};
 }
 
-// The whole operation, as the one step that most collectives are.
+// Most collectives are a single step of an engine: the whole operation.
 Step whole_step(const Execution& execution) {
   const Operation& operation = execution.operation;
   const CollectiveTraits& has = traits(operation.call().collective);
@@ -65,15 +66,15 @@ Step whole_step(const Execution& execution) {
 Status whole_inline(Execution& execution) { return run_inline(execution, whole_step(execution)); }
 
 Status whole_direct(Execution& execution) {
-  return is_all_reduce(execution.operation.workload) ? all_reduce_direct(execution)
-                                                     : run_direct(execution, whole_step(execution));
+  if (is_all_reduce(execution.operation.workload)) return all_reduce_direct(execution);
+  return run_direct(execution, whole_step(execution));
 }
 
 constexpr Engine kInline{"inline", std::nullopt, whole_inline};
 constexpr Engine kDirect{"direct", TransportKind::kMapped, whole_direct};
 constexpr Engine kMosaic{"mosaic", TransportKind::kMapped, all_gather_mosaic};
 
-// What an engine can carry out, and what that costs.
+// The collectives that an engine can carry out, and its cost.
 struct Service {
   const Engine* engine;
   bool (*serves)(Collective collective);
@@ -85,7 +86,7 @@ constexpr Service kServices[] = {
     {&kMosaic, [](Collective collective) { return collective == Collective::kAllGather; }, mosaic_cost},
 };
 
-// Their product.
+// The rows: each service for every collective that it serves.
 struct Table {
   Table() {
     for (int i = 0; i < kCollectiveCount; ++i) {

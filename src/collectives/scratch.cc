@@ -1,4 +1,4 @@
-#include "collectives/scratch.h"
+#include "collectives/scratch_buffers.h"
 
 namespace shardcomm {
 

@@ -1,24 +1,24 @@
-// The buffers of the door's Scratch. A function that uses one fills it anew: only its room is kept between operations.
+// The working memory of the engines, opaque to those who own it (scratch_buffers.h says what it holds).
 #pragma once
-#include <vector>
-
-#include "collectives/collectives.h"
-#include "collectives/direct_source.h"
-#include "collectives/reduce_rows.h"
-#include "kernels/kernels.h"
+#include <memory>
 
 namespace shardcomm {
 
-struct Scratch::Buffers {
-  // direct_copy.cc: one batch of rows.
-  std::vector<kernels::CopySegment> copies;
+// Whoever executes operations owns one, runs one operation at a time with it, and keeps it for the next, so that
+// operations that repeat allocate nothing. It holds a table of at most 64 rows and, once a reduction has attached
+// memory, at most attach_chunk_bytes for each rank and each thread of the team.
+class Scratch {
+ public:
+  Scratch();
+  ~Scratch();
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
 
-  // direct_reduce.cc.
-  std::vector<Source> sources;             // by rank
-  std::vector<Location> locations;         // of one item's share, by rank
-  ReduceRows reductions;                   // one batch of rows
-  std::vector<std::byte> pieces;           // of sources that are attached, by part of the share, then by rank
-  std::vector<const void*> piece_sources;  // what is combined with them, in the same order
+  struct Buffers;
+  Buffers& buffers() noexcept { return *buffers_; }
+
+ private:
+  const std::unique_ptr<Buffers> buffers_;
 };
 
 }  // namespace shardcomm

@@ -8,10 +8,6 @@
 namespace shardcomm {
 namespace {
 
-constexpr size_t kManyItems = 16;  // the fingerprint of fewer items costs more than it saves
-
-bool has_fingerprint(const Step& step) noexcept { return step.items.size() >= kManyItems; }
-
 // Where the items lie in their windows, less what differs from rank to rank: an item that is gathered in place counts
 // as its whole buffer, which holds this rank's shard at a place of its own.
 class Fingerprint {
@@ -43,16 +39,37 @@ class Fingerprint {
   WordHash hash_;
 };
 
-// Writes the entries that were found when the call ran before.
-SourceTable write_again(const CallTables& tables, std::span<SourceEntry> entries) noexcept {
-  std::copy(tables.entries.begin(), tables.entries.end(), entries.begin());
-  return {.fingerprint = tables.fingerprint, .entries = entries};
+SourceEntry* next_message(Fabric& fabric) noexcept {
+  return reinterpret_cast<SourceEntry*>(fabric.control->payload().data());
 }
 
-SourceTable write_new(Execution& execution, const Step& step, std::span<SourceEntry> entries) noexcept {
-  const Fabric& fabric = execution.fabric;
+// Writes what was found when the call ran before.
+SourceTable write_again(Fabric& fabric, const CallTables& tables) noexcept {
+  SourceEntry* const head = next_message(fabric);
+  SourceEntry* const entries = head + 1;
+  head->address = tables.fingerprint;
+  std::copy(tables.entries.begin(), tables.entries.end(), entries);
+  return {.fingerprint = tables.fingerprint, .entries = {entries, tables.entries.size()}};
+}
+
+// Empties the tables that are kept, and lets them be filled again. Nothing is kept of items outside of windows.
+void keep(CallTables& tables, uint64_t windows, const SourceTable& table, int size) {
+  tables = {};
+  if (table.fingerprint == 0) return;
+  tables.windows = windows;
+  tables.fingerprint = table.fingerprint;
+  tables.entries.assign(table.entries.begin(), table.entries.end());
+  tables.copies.resize(static_cast<size_t>(size));
+}
+
+// Finds where the items lie.
+SourceTable write_new(Execution& execution, const Step& step) {
+  Fabric& fabric = execution.fabric;
+  const uint64_t windows = fabric.windows->version();  // read before any window is looked up
   const Route own = step.geometry.route(fabric.rank, fabric.rank);
   const bool attach = fabric.attaches(step.geometry.reduces());
+  SourceEntry* const head = next_message(fabric);
+  const std::span entries(head + (has_fingerprint(step) ? 1 : 0), step.items.size());
   Fingerprint fingerprint(step, own);
   bool staged = false;
   for (size_t i = 0; i < step.items.size(); ++i) {
@@ -68,17 +85,10 @@ SourceTable write_new(Execution& execution, const Step& step, std::span<SourceEn
   if (staged) {
     for (SourceEntry& entry : entries) entry.staged = 1;
   }
-  return {.fingerprint = fingerprint.value(), .staged = staged, .entries = entries};
-}
-
-// Empties the tables that are kept, and lets them be filled again. Nothing is kept of items outside of windows.
-void keep(CallTables& tables, uint64_t windows, const SourceTable& table, int size) {
-  tables = {};
-  if (table.fingerprint == 0) return;
-  tables.windows = windows;
-  tables.fingerprint = table.fingerprint;
-  tables.entries.assign(table.entries.begin(), table.entries.end());
-  tables.copies.resize(static_cast<size_t>(size));
+  const SourceTable table{.fingerprint = fingerprint.value(), .staged = staged, .entries = entries};
+  if (has_fingerprint(step)) head->address = table.fingerprint;
+  if (step.tables != nullptr) keep(*step.tables, windows, table, fabric.size);
+  return table;
 }
 
 }  // namespace
@@ -86,34 +96,14 @@ void keep(CallTables& tables, uint64_t windows, const SourceTable& table, int si
 SourceTable write_table(Execution& execution, const Step& step) {
   Fabric& fabric = execution.fabric;
   if (!step.geometry.is_read(fabric.rank)) return {};
-  auto* const begin = reinterpret_cast<SourceEntry*>(fabric.control->payload().data());
-  const std::span entries(begin + (has_fingerprint(step) ? 1 : 0), step.items.size());
-  const uint64_t windows = fabric.windows->version();  // read before any window is looked up
-  const bool again = step.tables != nullptr && step.tables->windows == windows;
-  const SourceTable table = again ? write_again(*step.tables, entries) : write_new(execution, step, entries);
-  if (has_fingerprint(step)) begin->address = table.fingerprint;
-  if (step.tables != nullptr && !again) keep(*step.tables, windows, table, fabric.size);
-  return table;
+  const CallTables* const tables = step.tables;
+  const bool again = tables != nullptr && tables->windows == fabric.windows->version();
+  return again ? write_again(fabric, *tables) : write_new(execution, step);
 }
 
 size_t payload_bytes(const Step& step, const SourceTable& table) noexcept {
   if (table.entries.empty()) return 0;
   return table.entries.size_bytes() + (has_fingerprint(step) ? sizeof(SourceEntry) : 0);
-}
-
-SourceTable read_table(const Fabric& fabric, const Step& step, Rank peer) noexcept {
-  const auto payload = fabric.control->payload_of(peer);
-  const std::span entries(reinterpret_cast<const SourceEntry*>(payload.data()), payload.size() / sizeof(SourceEntry));
-  if (entries.empty()) return {};
-  if (!has_fingerprint(step)) return {.staged = entries.front().staged != 0, .entries = entries};
-  const uint64_t fingerprint = entries.front().address;
-  // Where all items lie in windows none is staged, and the cache lines of the entries need not be fetched to see it.
-  const bool staged = fingerprint == 0 && entries[1].staged != 0;
-  return {.fingerprint = fingerprint, .staged = staged, .entries = entries.subspan(1)};
-}
-
-CallTables* kept_tables(const Step& step) noexcept {
-  return step.tables != nullptr && step.tables->windows != 0 ? step.tables : nullptr;
 }
 
 }  // namespace shardcomm

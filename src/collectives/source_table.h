@@ -15,18 +15,30 @@ struct SourceTable {
   bool staged = false;       // the bytes are read from the owner's staging ring
   std::span<const SourceEntry> entries{};  // empty where no peer reads this rank (broadcast)
 
+  // Whether this rank's items lie at the same places.
   bool matches(uint64_t own_fingerprint) const noexcept { return fingerprint != 0 && fingerprint == own_fingerprint; }
 };
 
 // The most items of one announcement. One entry's room is the fingerprint's.
 inline constexpr size_t kMaxEntries = kInlineCapacity / sizeof(SourceEntry) - 1;
 
-// Writes this rank's table into the payload of its next message, and makes the call's kept tables those of this step.
+inline constexpr size_t kManyItems = 16;  // the fingerprint of fewer items costs more than it saves
+inline bool has_fingerprint(const Step& step) noexcept { return step.items.size() >= kManyItems; }
+
+// Writes this rank's table into the payload of its next message, and drops what is kept with the call where windows
+// have come or gone.
 SourceTable write_table(Execution& execution, const Step& step);
 size_t payload_bytes(const Step& step, const SourceTable& table) noexcept;
 // Reads the table of a peer that has announced. Not for this rank's own, whose cache lines the peers hold by now.
-SourceTable read_table(const Fabric& fabric, const Step& step, Rank peer) noexcept;
-// The tables that are kept with the call for this step, after write_table; null where nothing is kept.
-CallTables* kept_tables(const Step& step) noexcept;
+inline SourceTable read_table(const Fabric& fabric, const Step& step, Rank peer) noexcept {
+  const auto payload = fabric.control->payload_of(peer);
+  const std::span entries(reinterpret_cast<const SourceEntry*>(payload.data()), payload.size() / sizeof(SourceEntry));
+  if (entries.empty()) return {};
+  if (!has_fingerprint(step)) return {.staged = entries.front().staged != 0, .entries = entries};
+  const uint64_t fingerprint = entries.front().address;
+  // Items that all lie in windows are not staged, so the cache lines of their entries are not fetched.
+  const bool staged = fingerprint == 0 && entries[1].staged != 0;
+  return {.fingerprint = fingerprint, .staged = staged, .entries = entries.subspan(1)};
+}
 
 }  // namespace shardcomm

@@ -65,7 +65,7 @@ Status check_parts(const void* shard, size_t shard_bytes, const void* full, size
   return invalid("shard overlaps full without being this rank's part of it");
 }
 
-// The common case, in a few instructions; false: check_even has to look.
+// The common case, in a few instructions; false: check_even() has to look.
 bool is_plainly_even(const void* shard, const void* full, size_t count, DType dtype, Rank rank, int size) {
   constexpr size_t kMostCount = size_t{1} << 32;  // so that no product wraps
   if (count > kMostCount || shard == nullptr || full == nullptr) return false;
@@ -78,8 +78,6 @@ bool is_plainly_even(const void* shard, const void* full, size_t count, DType dt
 }
 
 Status check_even(const void* shard, const void* full, size_t count, DType dtype, Rank rank, int size) {
-  if (is_plainly_even(shard, full, count, dtype, rank, size)) [[likely]]
-    return {};
   const auto whole = bytes_of(count, static_cast<size_t>(size), dtype);
   if (!whole) return invalid(fmt::format("count {} times {} ranks is beyond the address space", count, size));
   const size_t shard_bytes = count * size_of(dtype);
@@ -122,15 +120,24 @@ Status check_input(const Item& item, std::string_view what) {
   return check_pointer(item.in, *bytes, item.dtype, what);
 }
 
-// An item whose dtype and op are right.
-Status check_item(const Operation& operation, const Item& item, Rank rank, int size) {
+const void* shard_of(const CollectiveTraits& has, const Item& item) { return has.reduces() ? item.out : item.in; }
+const void* full_of(const CollectiveTraits& has, const Item& item) { return has.reduces() ? item.in : item.out; }
+
+bool is_plainly_right(const CollectiveTraits& has, const Item& item, Rank rank, int size) {
+  const bool has_shards = (has.pattern == Pattern::kGather || has.pattern == Pattern::kReduce) && !has.is_ragged;
+  return has_shards && (has.reduces() ? supports(item.dtype, item.op) : is_valid(item.dtype)) &&
+         is_plainly_even(shard_of(has, item), full_of(has, item), item.count, item.dtype, rank, size);
+}
+
+[[gnu::noinline]] Status check_item(const Operation& operation, const Item& item, Rank rank, int size) {
   const CollectiveTraits& has = traits(operation.call().collective);
   const auto ranks = static_cast<size_t>(size);
+  SHARDCOMM_TRY(has.reduces() ? check_op(item.dtype, item.op) : check_dtype(item.dtype));
   switch (has.pattern) {
     case Pattern::kGather:
     case Pattern::kReduce: {
-      const void* const shard = has.reduces() ? item.out : item.in;
-      const void* const full = has.reduces() ? item.in : item.out;
+      const void* const shard = shard_of(has, item);
+      const void* const full = full_of(has, item);
       if (has.is_ragged) return check_ragged(shard, full, operation.counts, item.dtype, rank, size);
       return check_even(shard, full, item.count, item.dtype, rank, size);
     }
@@ -149,15 +156,11 @@ Status check_item(const Operation& operation, const Item& item, Rank rank, int s
 
 Status check(const Operation& operation, Rank rank, int size) {
   const CollectiveTraits& has = traits(operation.call().collective);
-  const Item* previous = nullptr;  // whose dtype and op are right
   for (size_t i = 0; i < operation.items.size(); ++i) {
-    const Item& item = operation.items[i];
-    const bool type_known = previous != nullptr && item.dtype == previous->dtype && item.op == previous->op;
-    Status checked;
-    if (!type_known) checked = has.reduces() ? check_op(item.dtype, item.op) : check_dtype(item.dtype);
-    if (checked.ok()) checked = check_item(operation, item, rank, size);
+    if (is_plainly_right(has, operation.items[i], rank, size)) [[likely]]
+      continue;
+    Status checked = check_item(operation, operation.items[i], rank, size);
     if (!checked.ok()) return has.is_many ? checked.context(fmt::format("checking item {}", i)) : checked;
-    previous = &item;
   }
   return {};
 }

@@ -1,37 +1,21 @@
-// Blobs that ranks exchange while they meet: fields, each after its length (u64, little endian).
 #include "core/blob.h"
 
-#include <cstring>
-
 #include "base/pod.h"
+#include "bootstrap/bootstrap.h"
 
 namespace shardcomm {
 
 constexpr size_t kTextBytes = 480;  // of a failure's text
 
 std::string pack(std::initializer_list<std::string_view> fields) {
-  std::string blob;
-  for (const std::string_view field : fields) {
-    const uint64_t bytes = field.size();
-    blob.append(as_bytes(bytes));
-    blob.append(field);
-  }
-  return blob;
+  return bootstrap::pack(std::vector<std::string>(fields.begin(), fields.end()));
 }
 
 Result<std::vector<std::string>> unpack(std::string_view blob, size_t fields) {
-  std::vector<std::string> found;
-  for (uint64_t bytes = 0; blob.size() >= sizeof bytes; blob.remove_prefix(bytes)) {
-    std::memcpy(&bytes, blob.data(), sizeof bytes);
-    blob.remove_prefix(sizeof bytes);
-    if (bytes > blob.size()) break;
-    found.emplace_back(blob.substr(0, bytes));
-  }
-  if (found.size() != fields || !blob.empty()) {
-    return Status(Code::kFailedPrecondition,
-                  "a peer sent a message of another shape: do all ranks run the same version?");
-  }
-  return found;
+  auto found = bootstrap::unpack(blob);
+  if (found && found->size() == fields) return std::move(*found);
+  return Status(Code::kFailedPrecondition,
+                "a peer sent a message of another shape: do all ranks run the same version?");
 }
 
 std::string pack_status(const Status& status) {

@@ -1,4 +1,5 @@
-// What ranks exchange while they meet and agree: fields, each after its length, and statuses as two of them.
+// What ranks exchange while they meet and agree: a number of fields in the form of bootstrap's lists, and statuses as
+// two of them.
 #pragma once
 #include <initializer_list>
 #include <span>
@@ -11,6 +12,7 @@
 namespace shardcomm {
 
 std::string pack(std::initializer_list<std::string_view> fields);
+// kFailedPrecondition where the blob has another number of fields.
 Result<std::vector<std::string>> unpack(std::string_view blob, size_t fields);
 
 std::string pack_status(const Status& status);

@@ -20,7 +20,7 @@ Item item(const void* in, void* out, size_t count, DType dtype, ReduceOp op = Re
 }
 
 Operation make_operation(const Call& call, std::span<const Item> items, std::string_view label) {
-  return Operation(call, items, label.substr(0, kLabelBytes - 1));
+  return Operation(call, items, kept_label(label));
 }
 
 Result<Work> submit(Core& core, Operation&& operation, StreamRef stream) {

@@ -50,7 +50,7 @@ Result<Work> Core::submit(Operation& operation, StreamRef stream) {
 template <class Given>
 Result<Work> Core::submit_many(Collective collective, std::span<const Given> given, StreamRef stream,
                                std::string_view label) {
-  label = label.substr(0, kLabelBytes - 1);
+  label = kept_label(label);
   if (auto known = known_calls_.find(collective, given, label); known != nullptr) {
     Operation again = known->operation;
     again.known = std::move(known);
@@ -84,7 +84,7 @@ Result<std::vector<std::string>> Core::exchange(std::string_view blob, std::stri
   std::vector<std::string> blobs;
   const auto body = [&](TimeLimit& limit) -> Status {
     Control& control = *fabric->control;
-    std::copy(blob.begin(), blob.end(), reinterpret_cast<char*>(control.payload().data()));
+    std::ranges::copy(std::as_bytes(std::span(blob)), control.payload().begin());
     control.announce({.signature = signature, .payload_bytes = blob.size(), .epoch = epoch, .label = label});
     SHARDCOMM_TRY(control.collect(limit));
     for (Rank r = 0; r < self.size; ++r) {

@@ -164,7 +164,7 @@ struct Agreed {
 
 // The last exchange; the first failure to connect is that of all ranks.
 Result<Agreed> agree(const Exchange& exchange, const Report& mine) {
-  const std::string_view reach(reinterpret_cast<const char*>(mine.reach.data()), mine.reach.size());
+  const std::string reach(mine.reach.begin(), mine.reach.end());
   SHARDCOMM_TRY_ASSIGN(const auto blobs, exchange("connected", pack({pack_status(mine.ready), pack_status(mine.attach),
                                                                      as_bytes(mine.copy_threads), reach})));
   std::vector<std::string> connects, attaches;

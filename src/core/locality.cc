@@ -5,12 +5,13 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <set>
 #include <utility>
+
+#include "base/pod.h"
 
 namespace shardcomm {
 namespace {
@@ -24,13 +25,6 @@ struct FreeBitmap {
   void operator()(hwloc_bitmap_t bitmap) const { hwloc_bitmap_free(bitmap); }
 };
 using Cores = std::unique_ptr<hwloc_bitmap_s, FreeBitmap>;
-
-std::optional<cpu_set_t> parse(const std::string& bytes) {
-  cpu_set_t set;
-  if (bytes.size() != sizeof set) return std::nullopt;
-  std::memcpy(&set, bytes.data(), sizeof set);
-  return set;
-}
 
 // Null where hwloc does not know. All cores are in it, since peers may run on some that this process may not use;
 // caches and memories are found without leaving the core that the caller is bound to.
@@ -80,14 +74,14 @@ std::string usable_cores() {
   cpu_set_t set;
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof set, &set) != 0) return {};
-  return {reinterpret_cast<const char*>(&set), sizeof set};
+  return std::string(as_bytes(set));
 }
 
 int count_cores(std::span<const std::string> cores_by_rank) {
   cpu_set_t all;
   CPU_ZERO(&all);
   for (const std::string& bytes : cores_by_rank) {
-    const std::optional<cpu_set_t> one = parse(bytes);
+    const std::optional<cpu_set_t> one = from_bytes<cpu_set_t>(bytes);
     if (one) CPU_OR(&all, &all, &*one);
   }
   return std::max(1, CPU_COUNT(&all));
@@ -102,7 +96,7 @@ std::vector<int> domains_of(std::span<const std::string> cores_by_rank) {
   if (machine == nullptr) return one_domain;
   std::vector<Cores> cores;
   for (const std::string& bytes : cores_by_rank) {
-    const std::optional<cpu_set_t> set = parse(bytes);
+    const std::optional<cpu_set_t> set = from_bytes<cpu_set_t>(bytes);
     if (!set || CPU_COUNT(&*set) == 0) return one_domain;
     cores.emplace_back(hwloc_bitmap_alloc());
     if (hwloc_cpuset_from_glibc_sched_affinity(machine.get(), cores.back().get(), &*set, sizeof *set) != 0) {

@@ -46,7 +46,7 @@ Result<MosaicWindow> Communicator::allocate_mosaic(size_t shard_bytes, std::stri
 Result<Work> Communicator::all_gather(const MosaicWindow& mosaic, StreamRef stream) {
   const Item shard{mosaic.shard(), nullptr, mosaic.shard_bytes(), DType::kU8, ReduceOp::kSum};
   const Call call{.collective = Collective::kAllGather, .kind = CallKind::kMosaic};
-  Operation operation(call, {&shard, 1}, mosaic.label().substr(0, kLabelBytes - 1));
+  Operation operation(call, {&shard, 1}, kept_label(mosaic.label()));
   return impl_->core->submit(operation, stream);
 }
 

@@ -5,7 +5,7 @@
 
 namespace shardcomm {
 
-// What the ranks of an operation must agree on.
+// The call of a recorded operation, as ranks compare it.
 Call call_of(const FlightOperation& operation) noexcept;
 
 // Everything that the segment holds.

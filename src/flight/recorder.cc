@@ -119,7 +119,7 @@ uint64_t FlightRecorder::now() const noexcept { return read_ticks(counter_ticks_
 
 void FlightRecorder::enqueue(uint64_t epoch, const Call& call, std::string_view label, uint64_t now) noexcept {
   FlightCallRecord& record = segment_->calls[epoch % kFlightCapacity];
-  label = label.substr(0, kLabelBytes - 1);
+  label = kept_label(label);
   record.version.store(2 * epoch - 1, std::memory_order_relaxed);
   record.call.store(recorded_call(call, label.size()), kRelease);
   record.count.store(call.count, kRelease);

@@ -6,6 +6,7 @@
 #include <bit>
 #include <limits>
 
+#include "base/hash.h"
 #include "shardcomm/bucket.h"
 
 namespace shardcomm {
@@ -23,23 +24,6 @@ constexpr size_t kNoBucket = std::numeric_limits<size_t>::max();
 constexpr size_t kMaxBytes = std::numeric_limits<size_t>::max() / 4;  // keeps every sum below free of overflow
 
 size_t round_up(size_t value, size_t multiple) { return (value + multiple - 1) / multiple * multiple; }
-
-// FNV-1a over 8-byte words; strings go in with their length so that neighbours cannot run together.
-class Fingerprint {
- public:
-  void add(uint64_t word) noexcept {
-    for (int byte = 0; byte < 8; ++byte) add_byte(static_cast<uint8_t>(word >> (8 * byte)));
-  }
-  void add(std::string_view text) noexcept {
-    add(uint64_t{text.size()});
-    for (const char c : text) add_byte(static_cast<uint8_t>(c));
-  }
-  uint64_t value() const noexcept { return hash_; }
-
- private:
-  void add_byte(uint8_t byte) noexcept { hash_ = (hash_ ^ byte) * 0x100000001b3; }
-  uint64_t hash_ = 0xcbf29ce484222325;
-};
 
 // Fills buckets one tensor at a time. `used` is in elements, padding between tensors included.
 class Packer {
@@ -102,7 +86,7 @@ class Packer {
 
 uint64_t fingerprint_of(std::span<const TensorSpec> tensors, const BucketOptions& options,
                         std::span<const BucketLayout> buckets, std::span<const Placement> placements, int world_size) {
-  Fingerprint print;
+  WordHash print;
   print.add(static_cast<uint64_t>(world_size));
   print.add(options.target_bytes);
   print.add(options.align_bytes);

@@ -36,8 +36,8 @@ Status ZeroEngine::Impl::enter(UnitId unit, Pass pass, StreamRef compute) {
 
 Status ZeroEngine::Impl::after(UnitId unit, Pass pass, StreamRef compute) {
   Status left = leave(unit, pass, compute);
-  if (left.ok()) {
-    // Not before the unit is left, so that the mistake can be mended at rest.
+  // Once a step, and not before the unit is left, so that the mistake can be mended at rest.
+  if (left.ok() && pass == Pass::kBackward) {
     for (const UnitId id : layout.units[unit].needs) {
       if (left.ok() && !seals_.intact(id)) left = written_outside(fmt::format("after({})", unit_name(unit)), id);
     }

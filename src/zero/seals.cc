@@ -10,17 +10,16 @@ namespace shardcomm::zero {
 namespace {
 
 constexpr size_t kLineBytes = 64;
-constexpr size_t kLines = kCompleteBytes / kLineBytes;
 
 }  // namespace
 
 uint64_t seal_of(std::span<const std::byte> bytes) noexcept {
   if (bytes.size() <= kCompleteBytes) return XXH3_64bits(bytes.data(), bytes.size());
-  std::array<std::byte, kCompleteBytes> sample;
+  std::array<std::byte, kSampledLines * kLineBytes> sample;
   const size_t last = bytes.size() - kLineBytes;
-  for (size_t i = 0; i < kLines; ++i) {
-    // Whole elements: a multiple of the longest one, but for the last line, which ends with the range.
-    const size_t begin = i + 1 == kLines ? last : last / (kLines - 1) * i / sizeof(float) * sizeof(float);
+  for (size_t i = 0; i < kSampledLines; ++i) {
+    // One cache line each, as long as the range begins with one; the last line ends with the range.
+    const size_t begin = i + 1 == kSampledLines ? last : last / (kSampledLines - 1) * i / kLineBytes * kLineBytes;
     std::memcpy(sample.data() + i * kLineBytes, bytes.data() + begin, kLineBytes);
   }
   return XXH3_64bits(sample.data(), sample.size());

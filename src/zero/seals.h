@@ -1,10 +1,10 @@
 // Seals find what must not happen: parameters that change outside an update, which other ranks would never see, or bf16
 // values written in place of their masters, which the next publish would overwrite.
 //
-// A seal is a fingerprint of memory, taken when an update ends and compared at the hooks. Up to kCompleteBytes of a
-// range are compared whole; of a longer one, as many bytes in cache lines spread evenly from its first to its last. So
-// a check costs the same for every model (1 to 3 us a range), an optimizer that forgot to publish is found at once,
-// because it changes nearly every element, and one changed element of a long range may be missed.
+// A seal is a fingerprint of memory, taken when an update ends and compared at the hooks. A range of up to
+// kCompleteBytes is compared whole, a longer one in kSampledLines cache lines, spread evenly from its first to its
+// last. So a check costs 1 to 4 us a range (bucket), however large the model is; an optimizer that forgot to publish is
+// found at once, because it changes nearly every element; one changed element of a long range may be missed.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -16,8 +16,9 @@
 namespace shardcomm::zero {
 
 inline constexpr size_t kCompleteBytes = size_t{16} << 10;
+inline constexpr size_t kSampledLines = 64;  // of 64 bytes
 
-// Of all of `bytes`, or of a sample of kCompleteBytes.
+// Of all of `bytes`, or of a sample.
 uint64_t seal_of(std::span<const std::byte> bytes) noexcept;
 
 // Thread rule: that of the engine.

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "base/call.h"
+#include "base/hash.h"
 
 namespace shardcomm::zero {
 namespace {
@@ -59,7 +60,7 @@ class LayoutBuilder {
     if (!unit_names_.insert(spec.name).second) {
       return Status(Code::kInvalidArgument, fmt::format("two units are named {}", spec.name));
     }
-    hash_text(spec.name);
+    hash_.add(spec.name);
     UnitLayout unit;
     unit.name = spec.name;
     for (uint32_t p = 0; p < spec.parameters.size(); ++p) {
@@ -74,7 +75,7 @@ class LayoutBuilder {
   }
 
   Layout finish() && {
-    layout_.fingerprint = hash_;
+    layout_.fingerprint = hash_.value();
     return std::move(layout_);
   }
 
@@ -142,7 +143,7 @@ class LayoutBuilder {
     }
     SHARDCOMM_TRY_ASSIGN(auto plan,
                          BucketPlan::make(tensors, layout_.world_size, {options_.bucket_bytes, kAlignBytes}));
-    hash_word(plan.fingerprint());
+    hash_.add(plan.fingerprint());
     const auto first = static_cast<uint32_t>(unit.buckets.size());
     for (const BucketLayout& bucket : plan.buckets()) {
       UnitBucket place{.dtype = bucket.dtype,
@@ -162,7 +163,7 @@ class LayoutBuilder {
         place.gradient_offset_bytes = unit.gradient_bytes;
         unit.gradient_bytes += round_up(place.full_count * size_of(layout_.gradient_dtype));
       }
-      hash_word(place.full_count);
+      hash_.add(place.full_count);
       unit.buckets.push_back(place);
     }
     for (size_t i = 0; i < places.size(); ++i) {
@@ -202,21 +203,14 @@ class LayoutBuilder {
   }
   static size_t round_up(size_t bytes) { return (bytes + kAlignBytes - 1) / kAlignBytes * kAlignBytes; }
 
-  void hash_word(uint64_t word) noexcept {
-    for (int byte = 0; byte < 8; ++byte) hash_ = (hash_ ^ ((word >> (8 * byte)) & 0xff)) * 0x100000001b3;
-  }
   void hash_parameter(const std::string& name, const ParameterSpec& spec) {
-    hash_text(name);
-    hash_word(spec.shape.size());
-    for (const size_t extent : spec.shape) hash_word(extent);
-    hash_word(static_cast<uint64_t>(spec.dtype));
-    hash_word(spec.trainable ? 1 : 0);
-    hash_word(std::bit_cast<uint32_t>(spec.decay_factor));
-    hash_text(spec.tied_to);
-  }
-  void hash_text(std::string_view text) noexcept {
-    hash_word(text.size());
-    for (const char c : text) hash_word(static_cast<uint8_t>(c));
+    hash_.add(name);
+    hash_.add(spec.shape.size());
+    for (const size_t extent : spec.shape) hash_.add(extent);
+    hash_.add(static_cast<uint64_t>(spec.dtype));
+    hash_.add(spec.trainable ? 1 : 0);
+    hash_.add(std::bit_cast<uint32_t>(spec.decay_factor));
+    hash_.add(spec.tied_to);
   }
 
   std::span<const UnitSpec> specs_;
@@ -225,7 +219,7 @@ class LayoutBuilder {
   std::set<std::string> unit_names_;
   std::set<std::string> taken_names_;
   std::map<std::string, Declared, std::less<>> declared_;
-  uint64_t hash_ = 0xcbf29ce484222325;  // FNV-1a
+  WordHash hash_;
 };
 
 }  // namespace

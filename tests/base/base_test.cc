@@ -1,16 +1,20 @@
-// What is left of base: futexes, the logger's filter, checks, and libraries opened at run time.
+// What is left of base: futexes, the logger's filter, checks, values as bytes, hashes, and libraries opened at run
+// time.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <new>
+#include <set>
 #include <thread>
 
 #include "base/check.h"
 #include "base/dynamic_library.h"
 #include "base/futex.h"
+#include "base/hash.h"
 #include "base/log.h"
+#include "base/pod.h"
 
 namespace shardcomm {
 namespace {
@@ -18,7 +22,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-TEST(Futex, ChangedWordAndPassedDeadline) {
+TEST(Futex, ReturnsForAChangedWordAndAPassedDeadline) {
   std::atomic<uint32_t> word{5};
   EXPECT_EQ(futex_wait(&word, 4, Deadline::max()), FutexResult::kChanged);
   EXPECT_EQ(futex_wait(&word, 5, steady_clock::now() - milliseconds(1)), FutexResult::kTimedOut);
@@ -83,6 +87,46 @@ TEST(Log, LevelsFilterAndLinesStayWhole) {
 
 TEST(CheckDeathTest, NamesTheInvariant) {
   EXPECT_DEATH(SHARDCOMM_CHECK(1 == 2, "numbers are broken"), "base_test.cc:[0-9]+: numbers are broken \\(1 == 2\\)");
+}
+
+TEST(Pod, ComesBackFromItsBytesAndFromNoOthers) {
+  struct Pair {
+    int32_t first;
+    float second;
+  };
+  const Pair pair{-7, 1.5f};
+  const std::string_view bytes = as_bytes(pair);
+  const auto back = from_bytes<Pair>(bytes);
+  ASSERT_TRUE(back);
+  EXPECT_EQ(back->first, pair.first);
+  EXPECT_EQ(back->second, pair.second);
+  EXPECT_FALSE(from_bytes<Pair>(bytes.substr(1)));
+  EXPECT_FALSE(from_bytes<Pair>(std::string(bytes) + '\0'));
+  EXPECT_FALSE(from_bytes<Pair>({}));
+}
+
+uint64_t hash_of(std::initializer_list<std::string_view> texts) {
+  WordHash hash;
+  for (const std::string_view text : texts) hash.add(text);
+  return hash.value();
+}
+
+TEST(WordHash, KeepsNeighbouringTextsApart) {
+  EXPECT_EQ(hash_of({"ab", "c"}), hash_of({"ab", "c"}));
+  EXPECT_NE(hash_of({"ab", "c"}), hash_of({"a", "bc"}));
+  EXPECT_NE(hash_of({"ab", "c"}), hash_of({"abc"}));
+  EXPECT_NE(hash_of({""}), hash_of({}));
+}
+
+TEST(WordHash, DependsOnEveryWordOfMany) {
+  const auto hash_without = [](int missing) {
+    WordHash hash;
+    for (int i = 0; i < 200; ++i) hash.add(static_cast<uint64_t>(i == missing ? 1000 : i));
+    return hash.value();
+  };
+  std::set<uint64_t> hashes;
+  for (int missing = -1; missing < 200; ++missing) hashes.insert(hash_without(missing));
+  EXPECT_EQ(hashes.size(), 201U);
 }
 
 TEST(DynamicLibrary, OpensAndLoads) {

@@ -61,7 +61,7 @@ TEST(CallText, ToleratesDamagedRecords) {
   EXPECT_EQ(text(damaged, {}), "unknown");
 }
 
-TEST(Calls, OfOneShapeAreEqualOnlyIfTheyAreOfOneKind) {
+TEST(Calls, OfDifferentKindsDiffer) {
   const Call copied{.collective = Collective::kAllGather, .count = 4096};
   Call mosaic = copied;
   EXPECT_EQ(copied, mosaic);

@@ -96,7 +96,7 @@ TEST(Types, NamesAreInverses) {
   EXPECT_FALSE(supports(DType::kI32, ReduceOp::kAverage));
 }
 
-TEST(Text, Sizes) {
+TEST(Text, ParsesAndPrintsSizes) {
   EXPECT_EQ(parse_size("0"), 0u);
   EXPECT_EQ(parse_size("8"), 8u);
   EXPECT_EQ(parse_size("4K"), 4096u);

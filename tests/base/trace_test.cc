@@ -21,7 +21,7 @@ TraceRecord record_of(int64_t number) {
           .bytes = static_cast<uint64_t>(number) * 3};
 }
 
-TEST(Trace, OffRecordsNothing) {
+TEST(Trace, RecordsNothingWhenOff) {
   trace_stop();
   (void)trace_take();
   trace_record(record_of(1));
@@ -64,7 +64,7 @@ TEST(Trace, StartingAgainKeepsARunningRing) {
 }
 
 // Writers overtake each other in a small ring while it is taken and restarted: no event may come out torn.
-TEST(Trace, ManyThreads) {
+TEST(Trace, TearsNoEventOfManyThreads) {
   std::atomic<bool> stop{false};
   ASSERT_TRUE(trace_start(64).ok());
   std::vector<std::thread> writers;
@@ -99,7 +99,7 @@ std::vector<TraceEvent> sample() {
           {.name = "quote\" \xff", .lane = Lane::kFree, .rank = 2, .begin_ns = 0, .end_ns = 0, .bytes = 0}};
 }
 
-TEST(TraceBytes, RoundTrip) {
+TEST(TraceBytes, ComeBackAsEvents) {
   const auto events = sample();
   const auto back = trace_from_bytes(trace_to_bytes(events));
   ASSERT_TRUE(back.ok()) << back.status().to_string();

@@ -19,7 +19,7 @@ namespace {
 
 using namespace tools;
 
-TEST(BenchStatistics, AreThoseOfKnownSamples) {
+TEST(BenchStatistics, MatchKnownSamples) {
   std::vector<double> hundred(101);
   std::iota(hundred.rbegin(), hundred.rend(), 0.0);  // 100 … 0
   const Statistics of_hundred = statistics_of(hundred);
@@ -119,7 +119,7 @@ TEST(BenchLimits, AMosaicMovesNothing) {
   EXPECT_EQ(bus_factor(spec, 2), 0);
 }
 
-TEST(BenchLayout, OfAMosaicHasWholePages) {
+TEST(BenchLayout, RoundsAMosaicToWholePages) {
   const size_t page = MosaicWindow::granularity_bytes();
   for (const DType dtype : {DType::kU8, DType::kF32, DType::kF64}) {
     BenchSpec spec;
@@ -130,7 +130,7 @@ TEST(BenchLayout, OfAMosaicHasWholePages) {
   }
 }
 
-TEST(BenchLayout, HasAsManyTensorsAsAskedForOfTheSkewAskedFor) {
+TEST(BenchLayout, HasTheTensorsAndTheSkewAskedFor) {
   BenchSpec spec;
   spec.collective = Collective::kAllGatherMany;
   spec.items = 1000;
@@ -271,7 +271,7 @@ TEST(BenchPlot, SurvivesWhatALogarithmCannotShow) {
   EXPECT_EQ(dots_of(plot_svg({*one})).size(), 1u);  // its time
 }
 
-TEST(BenchPlot, NamesWhatIsNoResult) {
+TEST(BenchPlot, NamesAFileThatIsNotAResult) {
   for (const char* text : {"", "{", "[]", "{\"collective\": 3}", "{\"collective\": \"barrier\", \"results\": 5}"}) {
     auto series = series_of(text, "file.json");
     ASSERT_FALSE(series.ok()) << text;

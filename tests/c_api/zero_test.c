@@ -1,5 +1,5 @@
-/* The ZeRO part of the C ABI, from C11: two ranks as threads gather a parameter, reduce its gradient and take a step.
- */
+/* The ZeRO part of the C ABI, from C11: two ranks as threads gather a parameter, reduce its gradient and take a step,
+   with the library's optimizer and with one of their own. */
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -22,6 +22,48 @@ static void fill(void* user, uint32_t unit, uint32_t parameter, size_t offset, f
   const float* start = user;
   REQUIRE(unit == 0 && parameter == 0);
   for (size_t i = 0; i < count; ++i) values[i] = *start + (float)(offset + i);
+}
+
+/* An update by hand: every master becomes 2, at stage 1 and in bf16, where a value that was written would be lost. */
+static void update_by_hand(shardcomm_comm* comm) {
+  const shardcomm_stream caller = {0, 0, NULL};
+  const size_t shape[1] = {kCount};
+  const shardcomm_tensor tensors[2] = {{sizeof tensors[0], "weight", shape, 1, SHARDCOMM_BF16, 1, 1, NULL},
+                                       {sizeof tensors[0], "frozen", shape, 1, SHARDCOMM_F32, 0, 1, NULL}};
+  const shardcomm_unit unit = {sizeof unit, "layer", tensors, 2};
+  shardcomm_zero_params params;
+  shardcomm_zero_params_init(&params);
+  params.stage = 1;
+  shardcomm_zero* zero = NULL;
+  REQUIRE(shardcomm_zero_create(comm, &unit, 1, &params, &zero) == SHARDCOMM_OK);
+
+  REQUIRE(shardcomm_zero_publish(zero) == SHARDCOMM_FAILED_PRECONDITION); /* before begin_update */
+  REQUIRE(strstr(shardcomm_last_error(), "begin_update") != NULL);
+  REQUIRE(shardcomm_zero_begin_update(zero) == SHARDCOMM_OK);
+  REQUIRE(shardcomm_zero_before(zero, 0, 0, caller) == SHARDCOMM_FAILED_PRECONDITION);
+  for (size_t i = 0; i < shardcomm_zero_piece_count(zero); ++i) {
+    shardcomm_piece piece;
+    float* master = NULL;
+    REQUIRE(shardcomm_zero_shard(zero, i, &piece) == SHARDCOMM_OK);
+    REQUIRE(shardcomm_zero_shard_master(zero, i, &master) == SHARDCOMM_OK);
+    REQUIRE((master == NULL) == (piece.parameter == 1) && (void*)master != piece.value);
+    for (size_t k = 0; master != NULL && k < piece.count; ++k) master[k] = 2;
+  }
+  float* untouched = NULL;
+  REQUIRE(shardcomm_zero_shard_master(zero, 99, &untouched) == SHARDCOMM_INVALID_ARGUMENT);
+  REQUIRE(shardcomm_zero_publish_unit(zero, 9) == SHARDCOMM_INVALID_ARGUMENT);
+  REQUIRE(shardcomm_zero_publish_unit(zero, 0) == SHARDCOMM_OK);
+  REQUIRE(shardcomm_zero_publish(zero) == SHARDCOMM_OK);
+  shardcomm_zero_zero_gradients(zero);
+  REQUIRE(shardcomm_zero_synchronize(zero, 20000) == SHARDCOMM_OK);
+
+  shardcomm_view view;
+  REQUIRE(shardcomm_zero_before(zero, 0, 0, caller) == SHARDCOMM_OK);
+  REQUIRE(shardcomm_zero_parameter(zero, 0, 0, &view) == SHARDCOMM_OK);
+  for (size_t i = 0; i < kCount; ++i) REQUIRE(((const uint16_t*)view.value)[i] == 0x4000); /* 2 in bf16 */
+  REQUIRE(shardcomm_zero_after(zero, 0, 0, caller) == SHARDCOMM_OK);
+  REQUIRE(shardcomm_zero_finish_step(zero, caller) == SHARDCOMM_OK);
+  shardcomm_zero_destroy(zero);
 }
 
 static void* run_rank(void* argument) {
@@ -87,6 +129,7 @@ static void* run_rank(void* argument) {
 
   shardcomm_adam_destroy(adam);
   shardcomm_zero_destroy(zero);
+  update_by_hand(comm);
   shardcomm_comm_destroy(comm);
   shardcomm_store_close(store);
   return NULL;

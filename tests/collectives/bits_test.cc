@@ -82,7 +82,7 @@ std::string rank_bits(RankContext& rank, const Memory& memory, uint64_t seed, si
   return text;
 }
 
-TEST(Bits, AreTheSameHoweverTheyTravel) {
+TEST(Bits, DoNotDependOnHowTheyTravel) {
   const uint64_t seed = test_seed();
   SCOPED_TRACE("seed " + std::to_string(seed));
   struct Way {
@@ -112,7 +112,7 @@ TEST(Bits, AreTheSameHoweverTheyTravel) {
 }
 
 // all_reduce is reduce_scatter and all_gather: every rank has the same bits, and those of reduce_scatter.
-TEST(Bits, OfAllReduceAreThoseOfReduceScatter) {
+TEST(Bits, AreEqualForAllReduceAndReduceScatter) {
   run_ranks(4, RankMode::kProcesses, [](RankContext& rank) {
     Communicator comm = rank.communicator();
     for (const size_t count : {size_t{5}, size_t{300}, size_t{70'001}}) {
@@ -181,7 +181,7 @@ TEST(Bits, AreExactForLargeOperations) {
 
 // More items than one message can describe, so that the operation is cut into several announcements, and than one table
 // of a kernel holds. In mixed memory the items of odd ranks lie in a window and out of it by turns.
-TEST(Bits, OfThousandsOfItems) {
+TEST(Bits, AreExactForThousandsOfItems) {
   struct Way {
     RankMode mode;
     Memory memory;

@@ -72,7 +72,7 @@ TEST(Chooser, RefusesUnknownNamesAndListsTheKnownOnes) {
     EXPECT_NE(refused.status().message().find(word), std::string::npos) << refused.status().to_string();
 }
 
-// What needs mapped memory is no candidate on another transport; announcements work on every one.
+// A row that needs mapped memory is not a candidate on another transport; announcements work on every one.
 TEST(Chooser, OffersOnlyRowsThatTheTransportCanRun) {
   Chooser on_puts = chooser({}, TransportKind::kPut);
   for (int c = 0; c < kCollectiveCount; ++c) {

@@ -93,7 +93,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, CopyThreads,
                          });
 
 // One rank may use all cores; two ranks that part share them as before.
-TEST(CopyThreads, OfAPartAreNoMoreThanOfTheWhole) {
+TEST(CopyThreads, ChildNeverUsesMoreThanItsParent) {
   run_ranks(2, RankMode::kProcesses, [](RankContext& rank) {
     Communicator comm = rank.communicator();
     std::vector<float> in(size_t{2} << 20, 1.0F), out(in.size());
@@ -132,7 +132,7 @@ TEST(CopyThreads, NeedNoMemoryBeyondTheirParts) {
   });
 }
 
-TEST(CopyThreads, OfARankAlone) {
+TEST(CopyThreads, HelpARankThatIsAlone) {
   run_ranks(1, RankMode::kProcesses, [](RankContext& rank) {
     Communicator comm = rank.communicator("algorithm=direct,copy_threads=3");
     std::vector<float> in(size_t{1} << 20, 2.0F), out(in.size());

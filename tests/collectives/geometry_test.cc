@@ -136,8 +136,8 @@ TEST(Geometry, MessagesOmitTheSourcesOwnPart) {
 TEST(TransferCursor, CoversEveryByteOfEveryItemOnce) {
   const Geometry geometry(Pattern::kGather, kRanks);
   std::vector<Item> items;
-  for (const size_t count : {3, 0, 40, 1, 0}) items.push_back(item_of(count));
-  for (const size_t chunk_bytes : {8, 16, 64, 4096}) {
+  for (const size_t count : {3U, 0U, 40U, 1U, 0U}) items.push_back(item_of(count));
+  for (const size_t chunk_bytes : {8U, 16U, 64U, 4096U}) {
     SCOPED_TRACE(chunk_bytes);
     std::vector<size_t> covered(items.size(), 0);
     TransferCursor cursor(geometry, items, 0, 1);

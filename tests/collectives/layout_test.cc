@@ -132,7 +132,7 @@ void reduce(Communicator& comm, Memories& memories, Layout layout) {
 
 class Layouts : public ::testing::TestWithParam<RankMode> {};
 
-TEST_P(Layouts, OfManyItemsMayDiffer) {
+TEST_P(Layouts, MayDifferBetweenRanks) {
   run_ranks(3, GetParam(), [](RankContext& rank) {
     Communicator comm = rank.communicator("algorithm=direct");
     Memories memories(comm);

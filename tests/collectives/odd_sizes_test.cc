@@ -36,7 +36,7 @@ void measure(Communicator& comm, const Call& call, size_t count, size_t more, in
   }
 }
 
-TEST(OddSizes, CostWhatTheyWeigh) {
+TEST(OddSizes, BandwidthMatchesAlignedSizes) {
   run_ranks(kRanks, RankMode::kProcesses, [](RankContext& rank) {
     Communicator comm = rank.communicator();
     constexpr size_t kRoom = (1 << 20) + 64;

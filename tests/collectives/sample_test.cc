@@ -31,7 +31,7 @@ std::vector<size_t> draw_counts(uint64_t seed) {
 
 class Sample : public ::testing::TestWithParam<Place> {};
 
-TEST_P(Sample, OfCountsDTypesAndOffsetsIsExactAndStaysInside) {
+TEST_P(Sample, IsExactAndStaysInside) {
   const Place& place = GetParam();
   SCOPED_TRACE("seed " + std::to_string(test_seed()));
   const Reference reference = make_reference(test_seed(), place.ranks, kMostCount);

@@ -19,7 +19,7 @@ void PrintTo(const Stress& stress, std::ostream* out) { *out << stress.ranks << 
 class TinyOperations : public ::testing::TestWithParam<Stress> {};
 
 // Every operation carries new values, so that an old message is not taken for a new one.
-TEST_P(TinyOperations, AreAllRight) {
+TEST_P(TinyOperations, AreAllExact) {
   const Stress& stress = GetParam();
   run_ranks(
       stress.ranks, stress.mode,

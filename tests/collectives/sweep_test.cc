@@ -24,7 +24,7 @@ void PrintTo(const Place& place, std::ostream* out) {
 
 class Sweep : public ::testing::TestWithParam<Place> {};
 
-TEST_P(Sweep, EveryCountUpToAFewThousand) {
+TEST_P(Sweep, IsExactForEveryCountUpToAFewThousand) {
   const Place& place = GetParam();
   const Reference reference = make_reference(test_seed(), place.ranks, 4097);
   run_ranks(
@@ -46,7 +46,7 @@ TEST_P(Sweep, EveryCountUpToAFewThousand) {
       {.deadline = kPatience});
 }
 
-TEST_P(Sweep, EveryDTypeAroundTheLargestMessage) {
+TEST_P(Sweep, IsExactForEveryDTypeAroundTheLargestMessage) {
   const Place& place = GetParam();
   const Reference reference = make_reference(test_seed(), place.ranks, 9000);
   run_ranks(place.ranks, place.mode,
@@ -109,7 +109,7 @@ void gather_and_scatter(Communicator& comm, const Reference& reference, Guarded&
 // Minutes on each, so on few ranks.
 class SmallSweep : public Sweep {};
 
-TEST_P(SmallSweep, EveryCountWithEveryDTypeAtEveryOffset) {
+TEST_P(SmallSweep, IsExactForEveryCountDTypeAndOffset) {
   const Place& place = GetParam();
   const Reference reference = make_reference(test_seed(), place.ranks, 4097);
   run_ranks(place.ranks, place.mode,
@@ -154,7 +154,7 @@ std::byte pattern(uint64_t rank, size_t i) {
 
 class Huge : public ::testing::TestWithParam<Memory> {};
 
-TEST_P(Huge, MoreThanTwoGibibytesOfBytes) {
+TEST_P(Huge, MovesMoreThanTwoGibibytes) {
   constexpr size_t kShard = (size_t{1} << 31) + 8;
   if (std::filesystem::exists("/proc/meminfo")) {
     std::ifstream file("/proc/meminfo");
@@ -202,7 +202,7 @@ TEST_P(Huge, MoreThanTwoGibibytesOfBytes) {
 INSTANTIATE_TEST_SUITE_P(Memories, Huge, ::testing::Values(kWindowMemory, kAttachedMemory, kStagedMemory),
                          [](const auto& info) { return std::string(info.param.name); });
 
-TEST(LongStress, ManyTinyOperationsOnEachNumberOfRanks) {
+TEST(LongStress, TinyOperationsAreExactOnEachNumberOfRanks) {
   for (const RankMode mode : rank_modes()) {
     for (const int ranks : {2, 3, 4, 8}) {
       SCOPED_TRACE(std::to_string(ranks) + " " + std::string(name(mode)));

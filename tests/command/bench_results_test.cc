@@ -271,7 +271,7 @@ TEST(BenchTune, WritesAModelThatTheLibraryTakes) {
   for (const Json& row : planned.json["results"]) EXPECT_EQ(row["wrong"], 0u);
 }
 
-TEST(BenchTune, LeavesToItsReadersWhatThreadsCannotMeasure) {
+TEST(BenchTune, OmitsFiguresThatThreadsCannotMeasure) {
   const TestDirectory directory;
   const std::string file = directory / "machine.json";
   const Benched run = bench({"--tune", file, "--ranks", "2", "--threads"});

@@ -71,7 +71,7 @@ const char* const kCollectives[] = {
 
 class BenchCollective : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(BenchCollective, IsRight) {
+TEST_P(BenchCollective, GivesTheExpectedBits) {
   for (const int ranks : {2, 3}) {
     for (const bool threads : {false, true}) {
       Words more = kSmallSizes;

@@ -4,13 +4,13 @@
 namespace shardcomm::testing {
 namespace {
 
-class Saved : public TrainingTest {
+class SavedCheckpoint : public TrainingTest {
  protected:
-  Saved() { EXPECT_TRUE(succeeded(train(2, {"--steps", "12", "--lr", "0.01", "--save", saved_}))); }
+  SavedCheckpoint() { EXPECT_TRUE(succeeded(train(2, {"--steps", "12", "--lr", "0.01", "--save", saved_}))); }
   const std::string saved_ = directory_ / "saved", step_ = saved_ + "/step-00000012";
 };
 
-TEST_F(Saved, IsInspectedAndVerified) {
+TEST_F(SavedCheckpoint, IsInspectedAndVerified) {
   for (const std::string& path : {saved_, step_}) {
     const CommandResult text = run_command(Words{"ckpt", "inspect", path}),
                         json_text = run_command(Words{"ckpt", "inspect", "--json", path}),
@@ -33,7 +33,7 @@ TEST_F(Saved, IsInspectedAndVerified) {
   }
 }
 
-TEST_F(Saved, GeneratesByTheSeed) {
+TEST_F(SavedCheckpoint, GeneratesByTheSeed) {
   const auto generate = [&](const Words& more) {
     Words arguments = {"generate", "--checkpoint", saved_, "--prompt", "line "};
     arguments.insert(arguments.end(), more.begin(), more.end());

@@ -8,7 +8,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class Failure : public TrainingTest {
+class TrainFailure : public TrainingTest {
  protected:
   CommandResult train(const Words& more) const { return TrainingTest::train(2, more); }
   // A checkpoint of 4 steps in `name`.
@@ -34,20 +34,20 @@ class Failure : public TrainingTest {
   }
 };
 
-TEST_F(Failure, DataThatCannotBeRead) {
+TEST_F(TrainFailure, NamesDataThatCannotBeRead) {
   EXPECT_TRUE(fails_with(train({"--data", directory_ / "none.txt"}), 1, {"none.txt", "No such file or directory"}));
   EXPECT_TRUE(fails_with(train({"--data", directory_.path()}), 1, {directory_.path(), "Is a directory"}));
   EXPECT_TRUE(fails_with(train({"--val", directory_ / "none.txt"}), 1, {"none.txt", "No such file or directory"}));
 }
 
-TEST_F(Failure, DataThatIsTooShort) {
+TEST_F(TrainFailure, NamesDataThatIsTooShort) {
   write_text(directory_ / "short.txt", "short");
   const Words alone = {"train", "--ranks", "2", "--seq", "16", "--data", directory_ / "short.txt"};
   EXPECT_TRUE(fails_with(run_command(alone), 1, {"text has", "tokens", "takes 17"}));
   EXPECT_TRUE(fails_with(train({"--val", directory_ / "short.txt"}), 1, {"validation text has 6 tokens", "takes 17"}));
 }
 
-TEST_F(Failure, ACheckpointWithAFlippedByte) {
+TEST_F(TrainFailure, RefusesACheckpointWithAFlippedByte) {
   const std::string step = save("run"), file = step + "/shard-0001-of-0002.safetensors";
   EXPECT_TRUE(succeeded(run_command(Words{"ckpt", "verify", step})));
   flip_byte(file, read_text(file).size() - 5);
@@ -59,7 +59,7 @@ TEST_F(Failure, ACheckpointWithAFlippedByte) {
   EXPECT_EQ(directory_.content(), content);
 }
 
-TEST_F(Failure, ACheckpointWithAFlippedByteOfAParameter) {
+TEST_F(TrainFailure, RefusesACheckpointWithAFlippedByteOfAParameter) {
   const std::string step = save("run"), file = step + "/shard-0000-of-0002.safetensors";
   const std::string bytes = read_text(file);
   const auto head = static_cast<unsigned char>(bytes[0]) + 256u * static_cast<unsigned char>(bytes[1]);
@@ -67,7 +67,7 @@ TEST_F(Failure, ACheckpointWithAFlippedByteOfAParameter) {
   expect_refused(step, {file, "tensor", "checksum"});
 }
 
-TEST_F(Failure, ACheckpointThatIsTruncated) {
+TEST_F(TrainFailure, RefusesATruncatedCheckpoint) {
   const std::string step = save("run"), file = step + "/shard-0000-of-0002.safetensors";
   fs::resize_file(file, fs::file_size(file) - 1);
   expect_refused(step, {file});
@@ -77,7 +77,7 @@ TEST_F(Failure, ACheckpointThatIsTruncated) {
   expect_refused(step, {file, "No such file or directory"});
 }
 
-TEST_F(Failure, ACheckpointWithABadManifest) {
+TEST_F(TrainFailure, RefusesABadManifest) {
   const std::string step = save("run"), file = step + "/manifest.json", good = read_text(file);
   for (const std::string& bad : {std::string(), std::string("{"), std::string("[]"), std::string("{}"),
                                  good.substr(0, good.size() / 2), std::string("\0\xff", 2)}) {
@@ -87,7 +87,7 @@ TEST_F(Failure, ACheckpointWithABadManifest) {
   }
 }
 
-TEST_F(Failure, ACheckpointThatIsNotThere) {
+TEST_F(TrainFailure, NamesACheckpointThatIsNotThere) {
   expect_refused(directory_ / "step-00000009", {"step-00000009"});
   fs::create_directory(directory_ / "step-00000009");
   expect_refused(directory_ / "step-00000009", {"step-00000009", "manifest.json"});
@@ -97,7 +97,7 @@ TEST_F(Failure, ACheckpointThatIsNotThere) {
                          {"empty", "no complete checkpoint"}));
 }
 
-TEST_F(Failure, ACheckpointOfAnotherRun) {
+TEST_F(TrainFailure, RefusesACheckpointOfAnotherRun) {
   const std::string step = save("run");
   EXPECT_TRUE(fails_with(train({"--resume", step, "--vocab", "300"}), 1, {step, "vocab 257", "vocab 300"}));
   EXPECT_TRUE(fails_with(train({"--resume", step, "--seed", "5"}), 1, {step, "seed 5"}));
@@ -105,7 +105,7 @@ TEST_F(Failure, ACheckpointOfAnotherRun) {
 }
 
 // An incomplete checkpoint, as a crash leaves it, is skipped with a word about it.
-TEST_F(Failure, AnIncompleteCheckpointIsSkipped) {
+TEST_F(TrainFailure, SkipsAnIncompleteCheckpoint) {
   EXPECT_TRUE(succeeded(train({"--steps", "4", "--save", directory_ / "run", "--save-every", "2"})));
   fs::remove(directory_ / "run/step-00000004/manifest.json");
   const CommandResult result = train({"--steps", "4", "--save", directory_ / "run", "--resume", "auto"});
@@ -116,7 +116,7 @@ TEST_F(Failure, AnIncompleteCheckpointIsSkipped) {
 }
 
 // Found out before the first step, not after the last.
-TEST_F(Failure, OutputThatCannotBeWritten) {
+TEST_F(TrainFailure, NamesOutputThatCannotBeWritten) {
   const std::set<std::string> content = directory_.content();
   const std::string many = "1000000";  // steps: nobody waits for their end
   for (const char* flag : {"--log", "--trace", "--timeline"}) {
@@ -134,7 +134,7 @@ TEST_F(Failure, OutputThatCannotBeWritten) {
   EXPECT_EQ(directory_.content(), content);
 }
 
-TEST_F(Failure, ALogThatBecomesFull) {
+TEST_F(TrainFailure, NamesALogThatBecomesFull) {
   const CommandResult result = train({"--log", "/dev/full", "--steps", "1000000"});
   EXPECT_EQ(result.code, 1);
   for (const std::string& line : lines_of(result.err)) {

@@ -158,7 +158,7 @@ TEST_F(Train, ResumeOfAFinishedRunDoesNothing) {
   EXPECT_EQ(read_text(directory_ / "log"), before);
 }
 
-TEST_F(Train, AllKnobsTogether) {
+TEST_F(Train, TakesAllKnobsTogether) {
   EXPECT_TRUE(succeeded(run_command(Words{"train",
                                           "--ranks",
                                           "2",

@@ -26,7 +26,7 @@ TEST_P(Communicators, KnowTheirPlace) {
   }
 }
 
-TEST_P(Communicators, ManyRanksOnFewCores) {
+TEST_P(Communicators, WorkWithManyRanksOnFewCores) {
   run_ranks(17, GetParam(), [](RankContext& rank) {
     Communicator comm = rank.communicator("staging_bytes=64K");
     int64_t sum = 0;
@@ -210,7 +210,7 @@ TEST_P(Communicators, AThousandOfOneRankLeaveNothing) {
   });
 }
 
-TEST_P(Communicators, OfOneRankCostNearlyNothing) {
+TEST_P(Communicators, AddNearlyNothingForOneRank) {
   run_ranks(1, GetParam(), [](RankContext& rank) {
     Communicator first = rank.communicator();
     const Resources before = Resources::now();
@@ -310,7 +310,7 @@ TEST_P(Communicators, ExplainWhatTheyWouldDo) {
 }
 
 // One rank has nothing to show anybody: that is no reason to copy gigabytes as if they fitted a message.
-TEST(Communicator, OfOneRankCopiesLargeBuffersDirectly) {
+TEST(Communicator, CopiesLargeBuffersOfOneRankDirectly) {
   run_ranks(1, RankMode::kThreads, [](RankContext& rank) {
     const Communicator comm = rank.communicator();
     for (int c = 0; c < kCollectiveCount; ++c) {

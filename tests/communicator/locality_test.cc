@@ -45,13 +45,13 @@ using Domains = std::vector<int>;
 // to 7.
 constexpr const char* kTwoSockets = "package:2 [numa] l3:2 core:2 pu:2";
 
-TEST(Domains, AreLastLevelCaches) {
+TEST(Locality, TakesLastLevelCachesAsDomains) {
   const Described machine(kTwoSockets);
   EXPECT_EQ(domains_of(Sets{cores({0, 1}), cores({2, 3}), cores({4}), cores({15})}), (Domains{0, 0, 1, 3}));
   EXPECT_EQ(domains_of(Sets{cores({12}), cores({0, 1, 2, 3}), cores({13, 14})}), (Domains{3, 0, 3}));
 }
 
-TEST(Domains, AreNumaNodesWhereCachesDoNotTell) {
+TEST(Locality, TakesNumaNodesWhereCachesDoNotTellRanksApart) {
   const Described machine(kTwoSockets);
   const Domains two_and_two = {0, 0, 1, 1};
   EXPECT_EQ(domains_of(Sets{cores({0}), cores({4}), cores({8}), cores({12})}), two_and_two) << "a cache each";
@@ -59,13 +59,13 @@ TEST(Domains, AreNumaNodesWhereCachesDoNotTell) {
   EXPECT_EQ(domains_of(Sets{cores({0, 1, 2, 3, 4, 5, 6, 7}), cores({0}), cores({8, 15})}), (Domains{0, 0, 1}));
 }
 
-TEST(Domains, AreNumaNodesOfAMachineThatTellsNoCaches) {
+TEST(Locality, TakesNumaNodesOfAMachineWithoutCaches) {
   const Described machine("package:2 [numa] core:2 pu:1");
   EXPECT_EQ(domains_of(Sets{cores({0}), cores({1}), cores({2}), cores({3})}), (Domains{0, 0, 1, 1}));
 }
 
 // Memory that is as near to all cores does not make one domain of them.
-TEST(Domains, AreTheSmallestNodesAroundTheCores) {
+TEST(Locality, TakesTheSmallestNodesAroundTheCores) {
   const Described machine("[numa] package:2 [numa] core:2 pu:1");
   const Domains domains = domains_of(Sets{cores({0}), cores({1}), cores({2}), cores({3})});
   EXPECT_EQ(domains[0], domains[1]);
@@ -73,7 +73,7 @@ TEST(Domains, AreTheSmallestNodesAroundTheCores) {
   EXPECT_NE(domains[0], domains[2]);
 }
 
-TEST(Domains, AreOneWhereNothingTells) {
+TEST(Locality, FallsBackToOneDomainWithoutTopology) {
   const Described machine(kTwoSockets);
   const Domains one(3, 0);
   EXPECT_EQ(domains_of(Sets{cores({0}), cores({1}), cores({7, 8})}), one) << "a rank on both nodes";
@@ -87,7 +87,7 @@ TEST(Domains, AreOneWhereNothingTells) {
   EXPECT_EQ(domains_of(Sets{cores({0})}), Domains(1, 0));
 }
 
-TEST(Domains, AreOneWhereTheMachineCannotBeRead) {
+TEST(Locality, FallsBackToOneDomainWhereTheMachineCannotBeRead) {
   const Sets sets = {cores({0}), cores({0}), cores({8})};
   const Described machine(kTwoSockets);
   EXPECT_EQ(domains_of(sets), (Domains{0, 0, 2}));
@@ -95,7 +95,7 @@ TEST(Domains, AreOneWhereTheMachineCannotBeRead) {
   EXPECT_EQ(domains_of(sets), Domains(3, 0));
 }
 
-TEST(Cores, AreCountedOnceForAllRanks) {
+TEST(Locality, CountsTheCoresOfAllRanksOnce) {
   EXPECT_EQ(count_cores(Sets{cores({0, 1}), cores({1, 2}), "", cores({1000})}), 4);
   EXPECT_EQ(count_cores(Sets{""}), 1);
   EXPECT_GE(count_cores(Sets{usable_cores()}), 1);
@@ -121,7 +121,7 @@ void bind_to(int core) {
 }
 
 // Ranks of two NUMA nodes in turn.
-class OnTwoNodes : public ::testing::Test {
+class LocalityOfTwoNodes : public ::testing::Test {
  protected:
   static constexpr int kRanks = 5;
 
@@ -137,7 +137,7 @@ class OnTwoNodes : public ::testing::Test {
   std::optional<Described> machine_;
 };
 
-TEST_F(OnTwoNodes, RanksReadTheirOwnNodeFirst) {
+TEST_F(LocalityOfTwoNodes, LetsRanksReadTheirOwnNodeFirst) {
   const std::vector<std::vector<Rank>> expected = {
       {0, 2, 4, 1, 3}, {1, 3, 0, 2, 4}, {2, 4, 0, 3, 1}, {3, 1, 2, 4, 0}, {4, 0, 2, 1, 3}};
   as_threads(kRanks, [&](Rank rank) {
@@ -178,7 +178,7 @@ void gather_and_exchange(Communicator& comm) {
         [&](Rank from, size_t i) { return element(from, comm.rank(), i); });
 }
 
-TEST_F(OnTwoNodes, EveryWayOfReadingGivesWhatIsThere) {
+TEST_F(LocalityOfTwoNodes, KeepsBytesRightInEveryWayOfReading) {
   for (const RankMode mode : rank_modes()) {
     for (const char* options : {"", "memory_access=staging,staging_bytes=64K"}) {
       SCOPED_TRACE(std::string(name(mode)) + " " + options);

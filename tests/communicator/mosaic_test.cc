@@ -90,7 +90,7 @@ TEST_P(Mosaics, AreGatheredInOrderOnStreams) {
   });
 }
 
-TEST_P(Mosaics, RefuseWhatIsNoWholePage) {
+TEST_P(Mosaics, RefuseSizesThatAreNotWholePages) {
   run_ranks(2, GetParam(), [](RankContext& rank) {
     Communicator comm = rank.communicator();
     for (const size_t bytes : {size_t{0}, size_t{1}, kPage - 1, kPage + 4}) {

@@ -59,7 +59,7 @@ TEST(OrdinaryMemory, IsReadInTheFasterWay) {
   reached("memory_access=attach_gathers", where_allowed, SourceKind::kStaged);
   reached(with_figures(5, 3), where_allowed, SourceKind::kStaged);
   reached(with_figures(3, 5) + ",copy_threads=2", where_allowed, SourceKind::kStaged);  // which attach, each a part
-  reached(with_figures(3, 5) + ",copy_threads=1,staging_bytes=16384", where_allowed, where_allowed);  // staged in crumbs
+  reached(with_figures(3, 5) + ",copy_threads=1,staging_bytes=16384", where_allowed, where_allowed);  // small pieces
   reached(with_figures(3, 5) + ",memory_access=attach", where_allowed, where_allowed);
   std::filesystem::remove(file);
 }

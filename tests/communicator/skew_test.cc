@@ -51,7 +51,7 @@ Status connect_all(const Tampering& tampering) {
   return statuses[0];
 }
 
-TEST(Skew, OfVersionsIsTheSameNamedErrorOnAll) {
+TEST(Skew, DifferentVersionsFailAllRanksAlike) {
   for (const Rank odd : {0, 2}) {
     std::string own;
     const Status status = connect_all({"protocol", odd, [&](std::string blob) {
@@ -67,7 +67,7 @@ TEST(Skew, OfVersionsIsTheSameNamedErrorOnAll) {
 }
 
 // Builds of one version that lay out shared memory differently.
-TEST(Skew, OfTheSharedLayoutIsTheSameNamedErrorOnAll) {
+TEST(Skew, DifferentControlLayoutsFailAllRanksAlike) {
   const Status status = connect_all({"protocol", 1, [](std::string blob) {
                                        const std::string own = "control_layout " + std::to_string(kControlLayout);
                                        return replaced(std::move(blob), own, "control_layout 77");
@@ -78,7 +78,7 @@ TEST(Skew, OfTheSharedLayoutIsTheSameNamedErrorOnAll) {
 }
 
 // Whatever a rank allows that others do not: both lists are shown.
-TEST(Skew, OfAllowedTransportsShowsBothLists) {
+TEST(Skew, DifferentTransportsShowBothLists) {
   const Status status = connect_all({"protocol", 3, [](std::string blob) {
                                        return replaced(std::move(blob), "transports auto", "transports ib,ucx");
                                      }});
@@ -89,7 +89,7 @@ TEST(Skew, OfAllowedTransportsShowsBothLists) {
 }
 
 // Cards that mean nothing here, or come in another shape.
-TEST(Skew, OfCardsIsAnErrorOnAll) {
+TEST(Skew, MalformedCardsFailAllRanksAlike) {
   const Status cut = connect_all({"cards", 2, [](std::string blob) { return blob.substr(0, blob.size() - 3); }});
   EXPECT_EQ(cut.code(), Code::kFailedPrecondition);
   EXPECT_TEXT(cut, "another shape");

@@ -73,7 +73,7 @@ TEST_P(Windows, ManyAtOnceAreToldApart) {
 }
 
 // A buffer that begins in a window and ends beyond it is ordinary memory.
-TEST_P(Windows, EndWhereTheyEnd) {
+TEST_P(Windows, TakeNoBytesBeyondTheirEnd) {
   run_ranks(2, GetParam(), [](RankContext& rank) {
     Communicator comm = rank.communicator();
     constexpr size_t kBytes = 1 << 20;
@@ -119,7 +119,7 @@ TEST_P(Windows, OutliveTheirCommunicator) {
   });
 }
 
-TEST_P(Windows, OfMoreThanThereIsAreRefusedOnAllRanks) {
+TEST_P(Windows, LargerThanMemoryAreRefusedOnAllRanks) {
   run_ranks(3, GetParam(), [](RankContext& rank) {
     Communicator comm = rank.communicator();
     const size_t sizes[] = {size_t{1} << 46, SIZE_MAX, SIZE_MAX / 2, SIZE_MAX - 4095};
@@ -139,7 +139,7 @@ TEST_P(Windows, OfMoreThanThereIsAreRefusedOnAllRanks) {
 }
 
 // Each rank's part fits, all together do not.
-TEST_P(Windows, CountTogether) {
+TEST_P(Windows, LargerThanMemoryTogetherAreRefused) {
   run_ranks(4, GetParam(), [](RankContext& rank) {
     Communicator comm = rank.communicator();
     std::ifstream file("/proc/meminfo");

@@ -55,7 +55,7 @@ TEST(HostStream, RunsTasksInOrderOnItsThread) {
   EXPECT_STREQ(name, "a name longer t");
 }
 
-TEST(HostStream, HundredThousandTasksFromTwoThreads) {
+TEST(HostStream, KeepsTheOrderOfTasksFromTwoThreads) {
   const HostStream stream = make_stream();
   constexpr int kTasks = 50'000;
   std::vector<int> last(2, -1);
@@ -263,7 +263,7 @@ TEST(Work, TheCallerStreamWaitsUntilTheWorksOwnDeadline) {
   EXPECT_LT(steady_clock::now() - begin, seconds(30));
 }
 
-TEST(Work, StressOfFinishAgainstSynchronize) {
+TEST(Work, FinishMayRaceWithSynchronize) {
   const HostStream stream = make_stream();
   for (int i = 0; i < 5000; ++i) {
     const auto state = std::make_shared<Work::State>(0, "all_reduce", soon());

@@ -175,7 +175,7 @@ void be_monkey(const SharedWords& words, const Plan& plan) {
   for (std::thread& burner : burners) burner.join();
 }
 
-TEST(Chaos, EndsWellOrIsToldInTime) {
+TEST(Chaos, EndsInSuccessOrANamedErrorInTime) {
   std::printf("runs %d to %d of seed %llu\n", first_run, first_run + runs - 1,
               static_cast<unsigned long long>(test_seed()));
   const std::set<std::string> shm_before = files_in("/dev/shm");

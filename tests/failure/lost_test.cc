@@ -48,11 +48,11 @@ void lose_one(const std::string& options, const Step& step) {
   EXPECT_EQ(files_in("/dev/shm"), before);
 }
 
-TEST(Lost, WhileTheOthersSleepInABarrier) {
+TEST(LostRank, EndsABarrierThatOthersSleepIn) {
   lose_one("", [](Communicator& comm) { return outcome(comm.barrier(StreamRef::caller())); });
 }
 
-TEST(Lost, WhileTheOthersSleepInALargeOperation) {
+TEST(LostRank, EndsALargeOperationThatOthersSleepIn) {
   for (const char* options : {"memory_access=attach", "memory_access=staging"}) {
     lose_one(options, [](Communicator& comm) {
       std::vector<float> in(1 << 20), out(1 << 20);
@@ -62,7 +62,7 @@ TEST(Lost, WhileTheOthersSleepInALargeOperation) {
   }
 }
 
-TEST(Lost, WhileTheOthersWaitInAStream) {
+TEST(LostRank, EndsOperationsOnAStream) {
   lose_one("", [](Communicator& comm) {
     HostStream stream = make_stream();
     std::vector<float> in(1000), out(4000);
@@ -77,16 +77,16 @@ TEST(Lost, WhileTheOthersWaitInAStream) {
   });
 }
 
-TEST(Lost, WhileTheOthersMakeAWindow) {
+TEST(LostRank, EndsTheMakingOfAWindow) {
   lose_one("", [](Communicator& comm) { return comm.allocate_window(1 << 20, "w").status(); });
 }
 
-TEST(Lost, WhileTheOthersSplit) {
+TEST(LostRank, EndsASplit) {
   lose_one("", [](Communicator& comm) { return comm.split(comm.rank() % 2, 0).status(); });
 }
 
 // Nobody waits for it: health() finds out all the same.
-TEST(Lost, IsSeenByHealthAlone) {
+TEST(LostRank, IsSeenByHealthAlone) {
   lose_one("", [](Communicator& comm) {
     const Clock::time_point deadline = Clock::now() + 5s;
     Status health;
@@ -104,9 +104,9 @@ struct Traffic {
 
 void PrintTo(const Traffic& traffic, std::ostream* out) { *out << traffic.name; }
 
-class LostInOperation : public ::testing::TestWithParam<Traffic> {};
+class LostRankInOperation : public ::testing::TestWithParam<Traffic> {};
 
-TEST_P(LostInOperation, IsNoticedByAll) {
+TEST_P(LostRankInOperation, IsNoticedByAll) {
   const Traffic& traffic = GetParam();
   const std::set<std::string> before = files_in("/dev/shm");
   for (uint64_t round = 0; round < 4; ++round) {
@@ -146,7 +146,7 @@ TEST_P(LostInOperation, IsNoticedByAll) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Traffic, LostInOperation,
+    Traffic, LostRankInOperation,
     ::testing::Values(Traffic{"tiny", "", 3, false, false}, Traffic{"window", "", 200'000, true, false},
                       Traffic{"attached", "memory_access=attach", 200'000, false, false},
                       Traffic{"attached_asynchronous", "memory_access=attach", 50'000, false, true},
@@ -154,7 +154,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Traffic{"small_ring", "memory_access=staging,staging_bytes=16384", 50'000, false, true}),
     [](const auto& info) { return std::string(info.param.name); });
 
-TEST(Lost, AnExitWithoutDestroyingIsALossToo) {
+TEST(LostRank, MayHaveExitedWithoutDestroying) {
   const SharedWords words;
   run_ranks(kRanks, RankMode::kProcesses,
             [&](RankContext& rank) {
@@ -210,7 +210,7 @@ TEST_P(LeftEarly, IsFineAfterTheLastOperation) {
 INSTANTIATE_TEST_SUITE_P(Modes, LeftEarly, ::testing::ValuesIn(rank_modes()),
                          [](const auto& info) { return std::string(name(info.param)); });
 
-TEST(Lost, BeforeTheMeetingEndsTheMeetingInTime) {
+TEST(LostRank, EndsTheMeetingInTime) {
   run_ranks(3, RankMode::kProcesses,
             [](RankContext& rank) {
               if (rank.rank() == 2) _exit(0);

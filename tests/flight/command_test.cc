@@ -92,7 +92,7 @@ void expect_dump(const std::vector<pid_t>& pids, const std::string& label, const
   EXPECT_EQ(lines_with(last.text, " ok").size(), 0u) << last.text;
 }
 
-TEST(FlightCommand, BesideAJobWithAStoppedRank) {
+TEST(FlightCommand, ShowsAJobWithAStoppedRank) {
   const TestDirectory directory;
   const SharedWords words;
   const std::string label = "late " + std::to_string(getpid());
@@ -119,7 +119,7 @@ TEST(FlightCommand, BesideAJobWithAStoppedRank) {
 }
 
 // Each rank's own file, as a failure leaves it, merged.
-TEST(FlightCommand, OverTheFilesOfAFailure) {
+TEST(FlightCommand, ReadsTheFilesOfAFailure) {
   const TestDirectory directory;
   run_ranks(3, RankMode::kProcesses, [&](RankContext& rank) {
     Communicator comm = rank.communicator("dump_dir=" + directory.path());
@@ -163,7 +163,7 @@ TEST(FlightCommand, AnIdleRankWritesItsFileWhenItLeaves) {
   }
 }
 
-TEST(FlightCommand, WhatCannotBeRead) {
+TEST(FlightCommand, NamesWhatCannotBeRead) {
   const TestDirectory directory;
   EXPECT_TRUE(fails_with(run_command(Words{"dump"}), 2, {"dump", "source"}));
   EXPECT_TRUE(fails_with(run_command(Words{"dump", "1073741824"}), 1, {"no process 1073741824"}));

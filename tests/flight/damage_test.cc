@@ -71,7 +71,7 @@ TEST(FlightDamage, OtherMemfdsAreRefused) {
   expect_refused(other, Code::kDataLoss, "header is damaged");
 }
 
-TEST(FlightDamage, OneThatIsBeingMadeIsLeftOut) {
+TEST(FlightDamage, ARecordThatIsBeingMadeIsLeftOut) {
   const Impostor empty(""), zero(std::string(sizeof(FlightSegment), '\0'));
   EXPECT_TRUE(failed_with(read_flight_records(getpid()).status(), Code::kUnavailable, {"no communicator"}));
   const auto recorder = make_recorder();
@@ -80,7 +80,7 @@ TEST(FlightDamage, OneThatIsBeingMadeIsLeftOut) {
   EXPECT_EQ(records->size(), 1u);
 }
 
-TEST(FlightDamage, ProcessesThatAreNotThere) {
+TEST(FlightDamage, ProcessesWithoutRecordsAreNamed) {
   EXPECT_TRUE(failed_with(read_flight_records(1 << 30).status(), Code::kUnavailable, {"no process", "1073741824"}));
   EXPECT_TRUE(failed_with(read_flight_records(getpid()).status(), Code::kUnavailable, {"no communicator"}));
 }
@@ -112,7 +112,7 @@ std::string json() {
   return flight_to_json(group_flight_records({record_of(recorder->segment())}));
 }
 
-TEST(FlightDamage, JsonThatIsCutOff) {
+TEST(FlightDamage, JsonThatIsCutOffIsAnError) {
   const std::string whole = json();
   ASSERT_TRUE(parse_flight_json(whole).ok()) << parse_flight_json(whole).status().to_string();
   const DumpDirectory directory;
@@ -127,7 +127,7 @@ TEST(FlightDamage, JsonThatIsCutOff) {
   EXPECT_FALSE(read_flight_file(directory.path()).ok());
 }
 
-TEST(FlightDamage, JsonThatIsNone) {
+TEST(FlightDamage, JsonOfAnotherFormIsAnError) {
   const auto refused = [](const std::string& text, std::string_view words, Code code = Code::kDataLoss) {
     EXPECT_TRUE(failed_with(parse_flight_json(text).status(), code, {words})) << text.substr(0, 100);
   };

@@ -51,7 +51,7 @@ void look_at_stopped_rank() {
   EXPECT_NE(difference.find("rank 2 has not called it"), std::string::npos) << difference;
 }
 
-TEST(FlightRecords, OfAJobWithAStoppedRank) {
+TEST(FlightRecords, ShowAStoppedRank) {
   run_ranks(kRanks, RankMode::kProcesses,
             [](RankContext& rank) {
               Communicator comm = rank.communicator();
@@ -73,7 +73,7 @@ TEST(FlightRecords, OfAJobWithAStoppedRank) {
 }
 
 // Operations that wait in a stream behind one that cannot go on.
-TEST(FlightRecords, OfQueuedOperations) {
+TEST(FlightRecords, ShowQueuedOperations) {
   run_ranks(2, RankMode::kProcesses, [](RankContext& rank) {
     Communicator comm = rank.communicator();
     HostStream stream = make_stream();
@@ -132,7 +132,7 @@ int look_as_nobody(pid_t owner) {
   return read_flight_records(owner).status().native_value() == EACCES ? 0 : 4;
 }
 
-TEST(FlightRecords, OfOtherUsersAreCounted) {
+TEST(FlightRecords, CountThoseOfOtherUsers) {
   if (!can_become_nobody()) GTEST_SKIP() << "only root, where there are others, can become another user";
   run_ranks(1, RankMode::kProcesses, [](RankContext& rank) {
     Communicator comm = rank.communicator();
@@ -144,9 +144,9 @@ TEST(FlightRecords, OfOtherUsersAreCounted) {
   });
 }
 
-class Identities : public ::testing::TestWithParam<RankMode> {};
+class FlightIdentities : public ::testing::TestWithParam<RankMode> {};
 
-TEST_P(Identities, AreEqualOnTheRanksOfACommunicatorOnly) {
+TEST_P(FlightIdentities, AreEqualOnTheRanksOfACommunicatorOnly) {
   const RankReport report = run_ranks(4, GetParam(), [](RankContext& rank) {
     Communicator first = rank.communicator(), second = rank.communicator();
     auto half = first.split(rank.rank() % 2, 0);
@@ -174,12 +174,12 @@ TEST_P(Identities, AreEqualOnTheRanksOfACommunicatorOnly) {
   EXPECT_EQ(read_flight_records(getpid()).status().code(), Code::kUnavailable) << "something is left";
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, Identities, ::testing::ValuesIn(rank_modes()),
+INSTANTIATE_TEST_SUITE_P(Modes, FlightIdentities, ::testing::ValuesIn(rank_modes()),
                          [](const auto& info) { return std::string(name(info.param)); });
 
-class Dumps : public ::testing::TestWithParam<RankMode> {};
+class FlightDumps : public ::testing::TestWithParam<RankMode> {};
 
-TEST_P(Dumps, OfAFailureNameAllRanks) {
+TEST_P(FlightDumps, NameAllRanksOfAFailure) {
   const DumpDirectory directory;
   const SharedWords words;
   run_ranks(kRanks, GetParam(), [&](RankContext& rank) {
@@ -212,7 +212,7 @@ TEST_P(Dumps, OfAFailureNameAllRanks) {
       << difference;
 }
 
-TEST_P(Dumps, OfAMismatchShowBothSides) {
+TEST_P(FlightDumps, ShowBothSidesOfAMismatch) {
   const DumpDirectory directory;
   run_ranks(3, GetParam(), [&](RankContext& rank) {
     Communicator comm = rank.communicator(directory.option());
@@ -227,7 +227,7 @@ TEST_P(Dumps, OfAMismatchShowBothSides) {
   EXPECT_EQ(groups[0].first_difference(), "op 1: ranks 0,1 all_gather f32 8; rank 2 all_reduce bf16 8 sum");
 }
 
-TEST_P(Dumps, OfAnAbortAndOfALateDiscovery) {
+TEST_P(FlightDumps, AreWrittenOnAbortAndOnLateDiscovery) {
   const DumpDirectory directory;
   run_ranks(2, GetParam(), [&](RankContext& rank) {
     Communicator comm = rank.communicator(directory.option());
@@ -246,7 +246,7 @@ TEST_P(Dumps, OfAnAbortAndOfALateDiscovery) {
     EXPECT_TRUE(failed_with(record.failure, Code::kAborted, {"out of paper"}));
 }
 
-TEST_P(Dumps, OfAllKindsOfOperations) {
+TEST_P(FlightDumps, ShowAllKindsOfOperations) {
   const DumpDirectory directory;
   run_ranks(2, GetParam(), [&](RankContext& rank) {
     Communicator comm = rank.communicator(directory.option());
@@ -290,14 +290,14 @@ TEST_P(Dumps, OfAllKindsOfOperations) {
   }
 }
 
-TEST_P(Dumps, IntoADirectoryThatIsNotThereAreRefusedAtOnce) {
+TEST_P(FlightDumps, RefuseAMissingDirectoryAtOnce) {
   run_ranks(2, GetParam(), [&](RankContext& rank) {
     const Status status = rank.try_communicator(rank.rank() == 1 ? "dump_dir=/nowhere/at/all" : "").status();
     EXPECT_TRUE(failed_with(status, Code::kUnavailable, {"rank 1", "dump_dir", "/nowhere/at/all"}));
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, Dumps, ::testing::ValuesIn(rank_modes()),
+INSTANTIATE_TEST_SUITE_P(Modes, FlightDumps, ::testing::ValuesIn(rank_modes()),
                          [](const auto& info) { return std::string(name(info.param)); });
 
 }  // namespace

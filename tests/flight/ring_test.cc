@@ -109,7 +109,7 @@ TEST(FlightRing, WrapsAround) {
 }
 
 // Enqueued a whole ring ahead of those that run: what runs is forgotten, and never takes the place of a newer one.
-TEST(FlightRing, EnqueuedFarAhead) {
+TEST(FlightRing, KeepsTheNewestEnqueuedFarAhead) {
   const auto recorder = make_recorder();
   for (uint64_t epoch = 1; epoch <= 2000; ++epoch) recorder->enqueue(epoch, call_at(epoch), {}, recorder->now());
   for (uint64_t epoch = 1; epoch <= 10; ++epoch) {

@@ -137,7 +137,7 @@ TEST(FlightSignal, OffLeavesTheSignalAlone) {
 }
 
 // Communicators come and go while signals arrive.
-TEST(FlightSignal, InABusyProcess) {
+TEST(FlightSignal, MayComeWhileCommunicatorsComeAndGo) {
   const DumpDirectory directory;
   run_ranks(1, RankMode::kProcesses, [&](RankContext& rank) {
     Result<std::unique_ptr<Store>> store = open_store(rank.next_store_uri());

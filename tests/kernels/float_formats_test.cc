@@ -124,7 +124,7 @@ TYPED_TEST(FloatFormats, RoundsRandomNumbers) {
   }
 }
 
-TEST(FloatFormatsByHand, KnownPatterns) {
+TEST(FloatFormatsByHand, ConvertKnownPatterns) {
   static_assert(F16::to_f32(0x3c00u) == 0x3f800000u);  // at compile time too
   EXPECT_EQ(F16::from_f32(0x3f800000u), 0x3c00u);      // 1
   EXPECT_EQ(F16::from_f32(0x477fefffu), 0x7bffu);      // just below 65520

@@ -209,7 +209,7 @@ INSTANTIATE_TEST_SUITE_P(Each, ReduceKernels,
                                            DType::kF8E5M2),
                          [](const auto& info) { return std::string(name(info.param)); });
 
-TEST_P(ReduceKernels, EveryOpCountAndAlignment) {
+TEST_P(ReduceKernels, AreExactForEveryOpCountAndAlignment) {
   const size_t size = size_of(GetParam());
   Sources inputs(GetParam(), 17, 4099 + 16);
   for_each_op([&](ReduceOp op) {
@@ -226,7 +226,7 @@ TEST_P(ReduceKernels, EveryOpCountAndAlignment) {
   EXPECT_TRUE(inputs.unchanged());
 }
 
-TEST_P(ReduceKernels, InPlace) {
+TEST_P(ReduceKernels, WorkInPlace) {
   const size_t size = size_of(GetParam());
   Sources inputs(GetParam(), 17, 3000);
   for_each_op([&](ReduceOp op) {
@@ -242,7 +242,7 @@ TEST_P(ReduceKernels, InPlace) {
 }
 
 // More sources than are read side by side, and more elements than one piece of them holds.
-TEST_P(ReduceKernels, ManySources) {
+TEST_P(ReduceKernels, CombineManySources) {
   Sources inputs(GetParam(), 64, 9017);
   for_each_op([&](ReduceOp op) {
     for (const size_t sources : Sizes{9, 16, 25, 64}) {
@@ -253,7 +253,7 @@ TEST_P(ReduceKernels, ManySources) {
 }
 
 // Every pair of 8-bit patterns, and as many pairs of the wider ones at random: all special values meet.
-TEST_P(ReduceKernels, PatternsMeet) {
+TEST_P(ReduceKernels, AreExactForAllPairsOfPatterns) {
   const size_t size = size_of(GetParam());
   constexpr size_t kPairs = 65536;
   std::vector<std::byte> left(kPairs * size), right(kPairs * size);
@@ -281,7 +281,7 @@ TEST_P(ReduceKernels, PatternsMeet) {
 }
 
 // What each path chooses by itself for more bytes than the caches hold.
-TEST_P(ReduceKernels, LargerThanTheCaches) {
+TEST_P(ReduceKernels, AreExactBeyondTheCaches) {
   const size_t count = (size_t{6} << 20) / size_of(GetParam()) + 3;
   Sources inputs(GetParam(), 2, count + 16);
   Case test{GetParam(), ReduceOp::kSum, inputs.pointers(2, 1), count, size_of(GetParam())};

@@ -217,7 +217,7 @@ TEST(Segment, ImpostersAreRefused) {
   }
 }
 
-TEST(Segment, TooMuchIsSaidBeforeItIsTaken) {
+TEST(Segment, TooMuchIsRefusedBeforeItIsTaken) {
   const auto segment = Segment::create(size_t{100} << 40, "window 'x'");
   ASSERT_FALSE(segment.ok());
   EXPECT_EQ(segment.status().code(), Code::kOutOfMemory);

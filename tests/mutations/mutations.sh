@@ -104,7 +104,7 @@ mutation deadline_not_looked_at release $wait \
 mutation dead_peer_not_looked_for release $wait \
   'if (block(r).progress.departed.load(std::memory_order_acquire) == 0) return r;' \
   'if (block(r).progress.departed.load(std::memory_order_acquire) == 77) return r;' \
-  failure_lost_test:'Lost.WhileTheOthersSleepInABarrier'
+  failure_lost_test:'LostRank.EndsABarrierThatOthersSleepIn'
 mutation departure_not_told release $control \
   'own().progress.departed.store(1, std::memory_order_release);' \
   'own().progress.departed.store(0, std::memory_order_release);' \
@@ -188,11 +188,11 @@ mutation table_without_end release $reduce \
 mutation known_by_the_inputs_alone release src/core/known_calls.h \
   'return item_of(one) == item;' \
   'return item_of(one).in == item.in;' \
-  collectives_known_test known_calls_test
+  collectives_known_calls_test known_call_cache_test
 mutation tables_of_windows_gone release $table \
-  'step.tables->windows == windows' \
-  'step.tables->windows != 0' \
-  collectives_known_test:'*Windows*/processes'
+  'tables->windows == fabric.windows->version()' \
+  'tables->windows != 0' \
+  collectives_known_calls_test:'*Windows*/processes'
 mutation kept_copies_of_ranks_unlike release $copy \
   'from.matches ? kept_tables(step) : nullptr' \
   'kept_tables(step)' \
@@ -206,19 +206,19 @@ mutation closed_window_still_known release src/transport/windows.cc \
   '  version_.fetch_add(1, std::memory_order_release);
   std::erase_if' \
   '  std::erase_if' \
-  collectives_known_test:'*InThePlaceOfAWindow*'
+  collectives_known_calls_test:'*InThePlaceOfAWindow*'
 mutation tables_of_one_announcement_of_several release $direct \
   'operation.items.size() > kMaxEntries' \
   'operation.items.size() > 1000000' \
-  collectives_known_test:'*SeveralAnnouncements*'
+  collectives_known_calls_test:'*SeveralAnnouncements*'
 mutation tables_of_ordinary_memory_kept release $table \
   'if (table.fingerprint == 0) return;' \
   '' \
-  collectives_known_test:'*InOrdinaryMemory*'
+  collectives_known_calls_test:'*InOrdinaryMemory*'
 mutation tables_never_found_again release $table \
-  'step.tables->windows == windows' \
-  'step.tables->windows == windows + 1' \
-  collectives_known_test:'*AllocateNothing*'
+  'tables->windows == fabric.windows->version()' \
+  'tables->windows == fabric.windows->version() + 1' \
+  collectives_known_calls_test:'*AllocateNothing*'
 mutation part_of_a_segment_not_aligned release src/kernels/reduce_host.h \
   'if (pass.streaming) pass = with_aligned' \
   'if (pass.streaming && pass.offset == 0) pass = with_aligned' \
@@ -251,3 +251,35 @@ mutation any_token_will_do release src/memory/map_segment.cc \
   'trailer.segment != card.segment ||' \
   '' \
   segment_test
+
+# --- ZeRO ---
+hooks=src/zero/engine_hooks.cc
+update=src/zero/engine_update.cc
+mutation launch_ahead_of_its_stream release src/kernels/enqueue.h \
+  'if (stream.is_caller()) {' \
+  'if (stream.device().kind == Device::Kind::kHost) {' \
+  elementwise_test:'*StreamOrder*'
+mutation masters_not_rounded release $update \
+  'SHARDCOMM_TRY(masters_->round(unit));' \
+  '' \
+  zero_optimizer_test
+mutation new_values_not_published release $update \
+  'if (!layout.stage.publishes()) return {};' \
+  'return {};' \
+  zero_optimizer_test
+mutation gradients_zeroed_after_published_values release $update \
+  'if (done.ok()) done = gradients_->synchronize(deadline);' \
+  'if (done.ok()) done = stream_.ref().synchronize(deadline);' \
+  zero_update_test:'*PublishDoesNotWait*'
+mutation update_of_gradients_that_are_not_final release $update \
+  'if (in_step_) {' \
+  'if (in_step_ && updating_) {' \
+  zero_update_test:'*RefusesCalls*'
+mutation writes_before_a_step_unnoticed release $hooks \
+  'if (!in_step_)' \
+  'if (in_step_)' \
+  zero_update_test:'*FindsWrites*'
+mutation writes_to_views_unnoticed release $hooks \
+  'left.ok() && !seals_.intact(id)' \
+  'left.ok() && !seals_.intact(id) && updating_' \
+  zero_update_test:'*FindsWritesToViews*'

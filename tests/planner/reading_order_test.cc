@@ -19,19 +19,19 @@ Order rotation(Rank me, int size) {
   return order;
 }
 
-TEST(ReadingOrder, OfOneDomainIsARotation) {
+TEST(ReadingOrder, RotatesInOneDomain) {
   for (const int size : {1, 2, 3, 8, 64}) {
     const std::vector<int> domain_of(static_cast<size_t>(size), 7);
     for (Rank me = 0; me < size; ++me) EXPECT_EQ(reading_order(me, domain_of), rotation(me, size));
   }
 }
 
-TEST(ReadingOrder, OfADomainEachIsARotationWhateverTheirNumbers) {
+TEST(ReadingOrder, RotatesWhereEachRankHasADomain) {
   const std::vector<int> domain_of = {3, -1, 0, 9, 2};
   for (Rank me = 0; me < 5; ++me) EXPECT_EQ(reading_order(me, domain_of), rotation(me, 5));
 }
 
-TEST(ReadingOrder, OfTwoEqualDomains) {
+TEST(ReadingOrder, BeginsWithTheOwnOfTwoEqualDomains) {
   const std::vector<int> blocks = {0, 0, 0, 1, 1, 1};
   EXPECT_EQ(reading_order(0, blocks), (Order{0, 1, 2, 3, 4, 5}));
   EXPECT_EQ(reading_order(1, blocks), (Order{1, 2, 0, 4, 5, 3}));
@@ -41,7 +41,7 @@ TEST(ReadingOrder, OfTwoEqualDomains) {
   EXPECT_EQ(reading_order(3, in_turn), (Order{3, 1, 2, 0}));
 }
 
-TEST(ReadingOrder, OfUnevenDomains) {
+TEST(ReadingOrder, BeginsWithTheOwnOfUnevenDomains) {
   const std::vector<int> domain_of = {4, 5, 5, 5, 6, 6};
   EXPECT_EQ(reading_order(0, domain_of), (Order{0, 1, 2, 3, 4, 5}));
   EXPECT_EQ(reading_order(2, domain_of), (Order{2, 3, 1, 5, 4, 0}));

@@ -1,5 +1,5 @@
-// The trainer's data order, initial weights, schedule, tokenizer and sampler: what must not depend on the number of
-// ranks, on how work is split, or on where a run was interrupted.
+// The trainer's data order, initial weights, learning rate, tokenizer and sampler: what must not depend on the number
+// of ranks, on how work is split, or on where a run was interrupted.
 #include "tools/trainer/data.h"
 
 #include <gtest/gtest.h>
@@ -14,9 +14,9 @@
 #include <set>
 
 #include "tools/trainer/init.h"
+#include "tools/trainer/learning_rate.h"
 #include "tools/trainer/order.h"
 #include "tools/trainer/sampler.h"
-#include "tools/trainer/schedule.h"
 
 namespace shardcomm::trainer {
 namespace {
@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 
 // ---- Order
 
-TEST(Permutation, IsOneAtEverySize) {
+TEST(Permutation, TakesEveryIndexOnceAtEverySize) {
   for (const uint64_t n : std::vector<uint64_t>{1, 2, 3, 4, 5, 16, 17, 100, 1000, 4096, 4097, 70000}) {
     const Permutation permutation(n, n * 31 + 7);
     std::vector<bool> seen(n, false);
@@ -207,7 +207,7 @@ TEST_F(DataTest, ListsSourcesInAFixedOrder) {
   EXPECT_FALSE(list_text_files((dir_ / "bare").string()).ok());
 }
 
-TEST(Tokenizer, RoundTrip) {
+TEST(Tokenizer, GivesBackWhatItTook) {
   const ByteTokenizer tokenizer;
   std::string all(256, ' ');
   std::iota(all.begin(), all.end(), '\0');
@@ -262,11 +262,11 @@ TEST(Init, IsNormalAndUncorrelated) {
   EXPECT_EQ(std::count(x.begin(), x.end(), 1.0f), static_cast<std::ptrdiff_t>(x.size()));
 }
 
-// ---- Schedule
+// ---- LearningRate
 
-TEST(Schedule, WarmsUpAndComesDown) {
+TEST(LearningRate, WarmsUpAndComesDown) {
   const auto rate = [](Decay decay, uint64_t step) {
-    return learning_rate({.decay = decay, .peak = 2, .min_ratio = 0.1, .warmup = 10, .steps = 110}, step);
+    return LearningRate{.decay = decay, .peak = 2, .min_ratio = 0.1, .warmup = 10, .steps = 110}.at(step);
   };
   for (const Decay decay : {Decay::kCosine, Decay::kLinear, Decay::kConstant, Decay::kWsd}) {
     EXPECT_DOUBLE_EQ(rate(decay, 0), 0.2);
@@ -279,18 +279,18 @@ TEST(Schedule, WarmsUpAndComesDown) {
   EXPECT_DOUBLE_EQ(rate(Decay::kLinear, 35), 0.2 + 1.8 * 0.75);
   EXPECT_DOUBLE_EQ(rate(Decay::kWsd, 88), 2);
   EXPECT_DOUBLE_EQ(rate(Decay::kWsd, 99), 1.1);
-  EXPECT_DOUBLE_EQ(learning_rate({.peak = 1, .warmup = 0, .steps = 1}, 0), 1);
-  EXPECT_DOUBLE_EQ(learning_rate({.peak = 1, .warmup = 20, .steps = 5}, 4), 0.25);  // stopped while still warming up
+  EXPECT_DOUBLE_EQ((LearningRate{.peak = 1, .warmup = 0, .steps = 1}.at(0)), 1);
+  EXPECT_DOUBLE_EQ((LearningRate{.peak = 1, .warmup = 20, .steps = 5}.at(4)), 0.25);  // stopped while still warming up
 }
 
-TEST(Schedule, NamesAndLimits) {
+TEST(LearningRate, NamesItsDecaysAndItsLimits) {
   EXPECT_EQ(parse_decay("wsd").value(), Decay::kWsd);
   EXPECT_EQ(parse_decay("cosine").value(), Decay::kCosine);
   EXPECT_NE(parse_decay("step").status().to_string().find("cosine, linear, constant, wsd"), std::string::npos);
-  EXPECT_FALSE(validate(Schedule{.peak = 0}).ok());
-  EXPECT_FALSE(validate(Schedule{.peak = NAN}).ok());
-  EXPECT_FALSE(validate(Schedule{.min_ratio = 1.5}).ok());
-  EXPECT_TRUE(validate(Schedule{}).ok());
+  EXPECT_FALSE(validate(LearningRate{.peak = 0}).ok());
+  EXPECT_FALSE(validate(LearningRate{.peak = NAN}).ok());
+  EXPECT_FALSE(validate(LearningRate{.min_ratio = 1.5}).ok());
+  EXPECT_TRUE(validate(LearningRate{}).ok());
 }
 
 // ---- Sampler

@@ -27,7 +27,7 @@ TEST(Vector, ExponentialIsWithinTwoUnits) {
   EXPECT_TRUE(std::isnan(fast_exp(std::numeric_limits<float>::quiet_NaN())));
 }
 
-TEST(Vector, HyperbolicTangent) {
+TEST(Vector, HyperbolicTangentIsClose) {
   for (float x = -50; x <= 50; x += 0.0013f) ASSERT_NEAR(fast_tanh(x), std::tanh(static_cast<double>(x)), 3e-7) << x;
 }
 
@@ -49,7 +49,7 @@ double at(MatrixView m, size_t i, size_t j) {
   return static_cast<double>(m.transposed ? m.data[j * m.stride + i] : m.data[i * m.stride + j]);
 }
 
-TEST(Multiply, EveryTranspositionStrideAndScale) {
+TEST(Multiply, TakesEveryTranspositionStrideAndScale) {
   const uint64_t seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937_64 rng(seed);

@@ -183,7 +183,7 @@ void expect_near_reference(const Bench& bench, const reference::LossAndGradient&
   }
 }
 
-TEST(Reference, GradientAgreesWithCentralDifferences) {
+TEST(TrainerReference, GradientAgreesWithCentralDifferences) {
   const uint64_t seed = fresh_seed();
   SCOPED_TRACE("seed " + std::to_string(seed));
   const Bench bench(kSmall, {.sequences = 2}, seed);
@@ -216,9 +216,9 @@ struct Case {
   bool recompute;
 };
 
-class AgainstReference : public testing::TestWithParam<Case> {};
+class ModelAndReference : public testing::TestWithParam<Case> {};
 
-TEST_P(AgainstReference, LossAndEveryGradient) {
+TEST_P(ModelAndReference, AgreeInLossAndEveryGradient) {
   const auto& [config, sequences, length, recompute] = GetParam();
   const uint64_t seed = fresh_seed();
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -238,7 +238,7 @@ TEST_P(AgainstReference, LossAndEveryGradient) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Shapes, AgainstReference,
+    Shapes, ModelAndReference,
     testing::Values(
         Case{kSmall, 2, 7, false}, Case{kSmall, 2, 7, true}, Case{kSmall, 1, 1, false}, Case{kSmall, 3, 9, false},
         Case{{.layers = 1, .heads = 1, .channels = 5, .seq = 70, .vocab = 3}, 1, 70, false},  // blocks + rest

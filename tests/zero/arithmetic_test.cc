@@ -103,7 +103,7 @@ TEST_F(ZeroArithmetic, NormCountsSmallElementsBesideALargeOne) {
   EXPECT_NEAR(norm_in_parts(v, 3, 4096) / reference_norm(v), 1, 1e-9);
 }
 
-TEST_F(ZeroArithmetic, NormOfSpecialValues) {
+TEST_F(ZeroArithmetic, NormIsExactForSpecialValues) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   EXPECT_EQ(norm_in_parts({}, 2, 1), 0);

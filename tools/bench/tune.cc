@@ -22,7 +22,7 @@ constexpr size_t kStagedBytes = size_t{8} << 20;
 constexpr size_t kReduceCachedBytes = size_t{256} << 10;
 constexpr size_t kReduceMemoryBytes = size_t{64} << 20;
 
-// Those whose engine is a question: the ragged and _many forms choose like the collective that they are forms of.
+// The ragged and _many forms choose their engine like the collective that they are forms of.
 bool is_tuned(Collective collective) {
   const CollectiveTraits& has = traits(collective);
   return has.has_elements && !has.is_ragged && !has.is_many;

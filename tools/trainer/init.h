@@ -33,7 +33,8 @@ constexpr uint64_t mix_bits(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// A key for one named stream of random numbers (FNV-1a over the name, then mixed with the seed).
+// A key for one named stream of random numbers: FNV-1a over the name, then mixed with the seed. Initial weights and the
+// data order follow from it, so another hash function would train another model.
 constexpr uint64_t stream_key(uint64_t seed, std::string_view name) {
   uint64_t hash = 0xcbf29ce484222325u;
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;

@@ -35,7 +35,7 @@ class Run {
   }
 
   Status steps() {
-    const uint64_t last = options_.schedule.steps;
+    const uint64_t last = options_.learning_rate.steps;
     Progress progress(last);
     while (trainer_.steps_done() < last) {
       SHARDCOMM_TRY_ASSIGN(const StepReport report, trainer_.step());
@@ -63,7 +63,7 @@ class Run {
   Status end() {
     if (summary_.steps == 0) {
       if (is_first())
-        fmt::print("nothing to do: step {} of {} is done\n", trainer_.steps_done(), options_.schedule.steps);
+        fmt::print("nothing to do: step {} of {} is done\n", trainer_.steps_done(), options_.learning_rate.steps);
       return {};
     }
     SHARDCOMM_TRY(complete_summary());

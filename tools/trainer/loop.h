@@ -5,7 +5,7 @@
 
 namespace shardcomm::trainer {
 
-// Collective. Trains up to options.schedule.steps and prints, on rank 0, what became of it.
+// Collective. Trains up to options.learning_rate.steps and prints, on rank 0, what became of it.
 Status train(Communicator& comm, const TrainOptions& options);
 
 }  // namespace shardcomm::trainer

@@ -7,7 +7,7 @@
 #include "shardcomm/zero.h"
 #include "tools/trainer/config.h"
 #include "tools/trainer/data.h"
-#include "tools/trainer/schedule.h"
+#include "tools/trainer/learning_rate.h"
 
 namespace shardcomm::trainer {
 
@@ -16,7 +16,7 @@ struct TrainOptions {
   DataOptions data;  // its seq follows model.seq, its seed follows seed
   ZeroOptions zero;
   AdamWOptions adam;
-  Schedule schedule;
+  LearningRate learning_rate;
   DType dtype = DType::kF32;  // of parameters; the optimizer keeps f32 masters of what is narrower
   size_t batch = 8;           // sequences per rank and micro-batch
   size_t accumulate = 1;      // micro-batches per step

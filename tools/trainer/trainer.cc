@@ -49,7 +49,7 @@ Result<std::unique_ptr<Trainer>> Trainer::create(Communicator& comm, const Train
   options.data.seq = options.model.seq;
   options.data.seed = options.seed;
   SHARDCOMM_TRY(validate(options.model));
-  SHARDCOMM_TRY(validate(options.schedule));
+  SHARDCOMM_TRY(validate(options.learning_rate));
   SHARDCOMM_TRY_ASSIGN(Data data, Data::load(options.data, ByteTokenizer()));
   SHARDCOMM_TRY(trace_start(kTraceEvents));
   std::unique_ptr<Trainer> trainer(new Trainer(comm, options, std::move(data)));
@@ -144,7 +144,7 @@ Result<StepReport> Trainer::step() {
     loss_sum += model_->loss().sum;
   }
   SHARDCOMM_TRY_ASSIGN(const auto all_loss, sum<double>({loss_sum}));
-  const double learning = learning_rate(options_.schedule, steps_done_);
+  const double learning = options_.learning_rate.at(steps_done_);
   double norm = 0;
   {
     const Exposed waiting(exposed_ns_);

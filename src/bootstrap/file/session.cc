@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "base/pod.h"
 #include "base/text.h"
 #include "bootstrap/checked_store.h"
 
@@ -45,7 +46,7 @@ Mac heading_proof(const Secret& secret, std::string_view id, int world_size) {
 }
 
 std::string write_heading(const Heading& heading) {
-  const std::string proof(reinterpret_cast<const char*>(heading.proof.data()), heading.proof.size());
+  const std::string proof(as_bytes(heading.proof));
   const std::vector<std::string> fields = {
       std::string(kTitle), std::string(kVersion), heading.id, heading.who, std::to_string(heading.world_size), proof};
   return pack(fields);

@@ -57,7 +57,7 @@ Attempt judge(const TcpClient::Dial& to, const std::string& hello_body, const st
 }
 
 // hello, challenge, proof, verdict: see auth.h.
-Attempt introduce(Channel& channel, const TcpClient::Dial& to, Deadline deadline) {
+Attempt introduce(FrameStream& stream, const TcpClient::Dial& to, Deadline deadline) {
   const Result<Nonce> nonce = fresh_nonce();
   if (!nonce.ok()) return final_attempt(nonce.status());
   Hello hello;
@@ -66,9 +66,9 @@ Attempt introduce(Channel& channel, const TcpClient::Dial& to, Deadline deadline
   hello.pid = static_cast<uint32_t>(getpid());
   hello.nonce = nonce.value();
   const std::string hello_frame = encode(hello);
-  if (Status sent = channel.send(hello_frame, deadline); !sent.ok()) return failed_exchange(sent);
+  if (Status sent = stream.send(hello_frame, deadline); !sent.ok()) return failed_exchange(sent);
 
-  Result<Frame> answer = channel.receive(kStrangerBodyLimit, std::min(deadline, Clock::now() + kChallengeLimit));
+  Result<Frame> answer = stream.receive(kStrangerBodyLimit, std::min(deadline, Clock::now() + kChallengeLimit));
   if (!answer.ok()) return failed_exchange(answer.status());
   const std::string hello_body = hello_frame.substr(kHeaderBytes);
   const std::string challenge_body(answer->body);
@@ -76,9 +76,9 @@ Attempt introduce(Channel& channel, const TcpClient::Dial& to, Deadline deadline
     return final_attempt(Status(Code::kFailedPrecondition, "the store's first message is not a challenge"));
 
   const Proof proof{rank_proof(to.secret, hello_body, challenge_body)};
-  if (Status sent = channel.send(encode(proof), deadline); !sent.ok()) return failed_exchange(sent);
+  if (Status sent = stream.send(encode(proof), deadline); !sent.ok()) return failed_exchange(sent);
   // No shorter limit here: from now on the store may have admitted this rank, and a second try would be a duplicate.
-  answer = channel.receive(kStrangerBodyLimit, deadline);
+  answer = stream.receive(kStrangerBodyLimit, deadline);
   if (!answer.ok()) return failed_exchange(answer.status());
   if (answer->type != FrameType::kVerdict)
     return final_attempt(Status(Code::kFailedPrecondition, "the store's second message is not a verdict"));
@@ -92,15 +92,15 @@ bool is_ours(const Status& status) {
 }
 
 Attempt try_addresses(const std::vector<Address>& addresses, const TcpClient::Dial& to, Deadline deadline,
-                      Channel& channel) {
+                      FrameStream& stream) {
   Attempt last = retry(Status(Code::kUnavailable, "no address"));
   for (const Address& address : addresses) {
     Result<Fd> fd = connect_to(address, std::min(deadline, Clock::now() + kConnectLimit));
     if (!fd.ok()) {
       last = {fd.status(), !is_ours(fd.status())};
     } else {
-      channel = Channel(std::move(fd).value());
-      last = introduce(channel, to, deadline);
+      stream = FrameStream(std::move(fd).value());
+      last = introduce(stream, to, deadline);
       if (last.status.ok()) return last;
       if (last.may_retry) last.status = last.status.context("joining at " + address.text());
     }
@@ -133,9 +133,9 @@ Result<TcpClient> TcpClient::dial(const Dial& to, Deadline deadline) {
         log(Level::kWarn, "rank {} goes on trying: {}", to.rank, resolved.status().message());
       resolve_after = Clock::now() + kResolveEvery;
     }
-    Channel channel;
-    if (!addresses.empty()) attempt = try_addresses(addresses, to, deadline, channel);
-    if (!addresses.empty() && attempt.status.ok()) return TcpClient(std::move(channel));
+    FrameStream stream;
+    if (!addresses.empty()) attempt = try_addresses(addresses, to, deadline, stream);
+    if (!addresses.empty() && attempt.status.ok()) return TcpClient(std::move(stream));
     if (!attempt.may_retry) return attempt.status.context(fmt::format("rank {} joins", to.rank));
     if (Clock::now() >= deadline) {
       const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start);
@@ -167,7 +167,7 @@ Status TcpClient::forget(std::string_view packed_keys, Deadline deadline) {
 Result<std::string> TcpClient::ask(std::string_view request, uint32_t id, Deadline deadline) {
   SHARDCOMM_TRY(broken_);
   const Deadline last_moment = std::max(deadline, Clock::now()) + kAnswerGrace;
-  const Status sent = channel_.send(request, last_moment);
+  const Status sent = stream_.send(request, last_moment);
   if (sent.code() == Code::kTimedOut)  // half a request may be under way: the next one would be read as its rest
     return broken_ = Status(Code::kTimedOut, "rank 0's store does not read what it is sent");
   // Where sending failed otherwise the store is gone, but its last words may wait in the socket.
@@ -176,7 +176,7 @@ Result<std::string> TcpClient::ask(std::string_view request, uint32_t id, Deadli
 
 Result<std::string> TcpClient::await_reply(uint32_t id, Deadline deadline) {
   for (;;) {
-    Result<Frame> frame = channel_.receive(kMemberBodyLimit, deadline);
+    Result<Frame> frame = stream_.receive(kMemberBodyLimit, deadline);
     if (frame.status().code() == Code::kTimedOut) return Status(Code::kTimedOut, "rank 0's store does not answer");
     if (!frame.ok()) return rank_0_is_gone(frame.status());
     if (frame->type == FrameType::kGoodbye) {

@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "bootstrap/auth.h"
-#include "bootstrap/tcp/channel.h"
+#include "bootstrap/tcp/frame_stream.h"
 
 namespace shardcomm::bootstrap {
 
@@ -22,7 +22,7 @@ class TcpClient {
   static Result<TcpClient> dial(const Dial& dial, Deadline deadline);
 
   // For the two ends of a socket pair, where nothing has to be proven.
-  explicit TcpClient(Channel channel) : channel_(std::move(channel)) {}
+  explicit TcpClient(FrameStream stream) : stream_(std::move(stream)) {}
 
   // A reply may come later than the deadline by kAnswerGrace, so that the store's text, which knows who is missing,
   // arrives; without any by then it is kTimedOut. kPeerLost where rank 0 is gone.
@@ -30,14 +30,14 @@ class TcpClient {
   Result<std::string> get(std::string_view key, Deadline deadline);
   Status forget(std::string_view packed_keys, Deadline deadline);
 
-  void say_goodbye() noexcept { channel_.send_now(encode_goodbye({})); }
+  void say_goodbye() noexcept { stream_.send_now(encode_goodbye({})); }
 
  private:
   Result<std::string> ask(std::string_view request, uint32_t id, Deadline deadline);
   Result<std::string> await_reply(uint32_t id, Deadline deadline);
   Status rank_0_is_gone(const Status& why);
 
-  Channel channel_;
+  FrameStream stream_;
   uint32_t last_id_ = 0;
   Status broken_;
 };

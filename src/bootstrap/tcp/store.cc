@@ -100,7 +100,7 @@ Status TcpStore::serve(int world_size, const Options& options) {
   int pair[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0)
     return Status::native(Origin::kErrno, errno, "socketpair of rank 0's store");
-  client_.emplace(Channel(Fd(pair[0])));
+  client_.emplace(FrameStream(Fd(pair[0])));
   TcpMeeting::Setup setup{std::move(listeners), Fd(pair[1]), world_size, Secret(options.job_secret)};
   SHARDCOMM_TRY_ASSIGN(server_, TcpServer::start(std::move(setup)));
   log(Level::kInfo, "rank 0 listens on {} for {} ranks", endpoint_.text(), world_size);

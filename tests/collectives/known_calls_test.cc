@@ -112,10 +112,10 @@ std::vector<Tensor> tensors_at(std::byte* base, int ranks) {
 
 std::byte* moved(std::byte* at) { return at + 8; }
 
-class KnownCallsOfRanks : public ::testing::TestWithParam<RankMode> {};
+class KnownCalls : public ::testing::TestWithParam<RankMode> {};
 
 // The middle tensor differs in one thing; so the first and the last, by which a call is looked up, are as before.
-TEST_P(KnownCallsOfRanks, DifferInAnything) {
+TEST_P(KnownCalls, AnyChangedArgumentMissesTheCache) {
   run_ranks(3, GetParam(), [](RankContext& rank) {
     Communicator comm = rank.communicator("algorithm=direct");
     Window window = comm.allocate_window(room_bytes(3), "tensors").value();
@@ -151,7 +151,7 @@ TEST_P(KnownCallsOfRanks, DifferInAnything) {
 
 // In every round a window takes the place of another, on one rank that of the one that has just closed there: then what
 // lies at the same place here lies elsewhere at the peers.
-TEST_P(KnownCallsOfRanks, FindWindowsThatTakeThePlaceOfOthers) {
+TEST_P(KnownCalls, FindWindowsThatTakeThePlaceOfOthers) {
   constexpr int kRounds = 60;
   run_ranks(3, GetParam(), [](RankContext& rank) {
     Communicator comm = rank.communicator("algorithm=direct");
@@ -264,7 +264,7 @@ TEST(KnownCallsOfProcesses, AllocateNothing) {
 }
 
 // On two streams, with more calls in flight than are waited for; what is known is used while it is being made.
-TEST_P(KnownCallsOfRanks, RunOnStreams) {
+TEST_P(KnownCalls, RunOnStreams) {
   constexpr size_t kCalls = 40;
   run_ranks(3, GetParam(), [](RankContext& rank) {
     Communicator comm = rank.communicator();
@@ -301,7 +301,7 @@ TEST_P(KnownCallsOfRanks, RunOnStreams) {
 }
 
 // What is known on one rank is not what the others call.
-TEST_P(KnownCallsOfRanks, AreComparedWithThePeers) {
+TEST_P(KnownCalls, AreComparedWithThePeers) {
   run_ranks(2, GetParam(), [](RankContext& rank) {
     Communicator comm = rank.communicator();
     Window window = comm.allocate_window(room_bytes(2), "tensors").value();
@@ -322,7 +322,7 @@ TEST_P(KnownCallsOfRanks, AreComparedWithThePeers) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, KnownCallsOfRanks, ::testing::Values(RankMode::kThreads, RankMode::kProcesses),
+INSTANTIATE_TEST_SUITE_P(Ranks, KnownCalls, ::testing::Values(RankMode::kThreads, RankMode::kProcesses),
                          [](const auto& info) { return std::string(name(info.param)); });
 
 }  // namespace

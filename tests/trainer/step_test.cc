@@ -19,7 +19,7 @@ TrainOptions small_options(const Workplace& workplace) {
   options.data.files = {workplace.text()};
   options.data.seq = options.model.seq;
   options.data.seed = options.seed;
-  options.schedule = {.decay = Decay::kCosine, .peak = 2e-2, .min_ratio = 0.25, .warmup = 2, .steps = 5};
+  options.learning_rate = {.decay = Decay::kCosine, .peak = 2e-2, .min_ratio = 0.25, .warmup = 2, .steps = 5};
   // An epsilon of the size of gradients: the update then depends on how large they are, not on their sign alone.
   options.adam = {.beta1 = 0.8f, .beta2 = 0.9f, .eps = 1e-2f, .weight_decay = 0.5f};
   return options;
@@ -64,7 +64,7 @@ class ReferenceTraining {
 
  private:
   double rate(size_t step) const {
-    const Schedule& s = options_.schedule;
+    const LearningRate& s = options_.learning_rate;
     const auto t = static_cast<double>(step), warmup = static_cast<double>(s.warmup);
     if (step < s.warmup) return s.peak * (t + 1) / warmup;
     const double part = (t - warmup) / (static_cast<double>(s.steps) - warmup);
@@ -157,9 +157,9 @@ struct StepCase {
   double clip;
 };
 
-class WholeStep : public ::testing::TestWithParam<StepCase> {};
+class TrainerStep : public ::testing::TestWithParam<StepCase> {};
 
-TEST_P(WholeStep, IsThatOfTheReference) {
+TEST_P(TrainerStep, IsThatOfTheReference) {
   const StepCase& one = GetParam();
   const Workplace workplace(20);
   TrainOptions options = small_options(workplace);
@@ -199,7 +199,7 @@ TEST_P(WholeStep, IsThatOfTheReference) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Trainer, WholeStep,
+INSTANTIATE_TEST_SUITE_P(Trainer, TrainerStep,
                          ::testing::Values(StepCase{3, 1, 0.5}, StepCase{3, 2, 0.5}, StepCase{2, 2, 0.5},
                                            StepCase{1, 2, 0.5}, StepCase{0, 2, 0.5}, StepCase{3, 2, 0}),
                          [](const auto& info) {

@@ -1,4 +1,4 @@
-// One connection as a rank sees it: frames out, frames in, each within a deadline.
+// One connection as a rank sees it: it sends and receives whole frames, each within a deadline.
 #pragma once
 #include <string>
 #include <string_view>
@@ -9,10 +9,10 @@
 namespace shardcomm::bootstrap {
 
 // One thread at a time.
-class Channel {
+class FrameStream {
  public:
-  Channel() = default;
-  explicit Channel(Fd fd) : fd_(std::move(fd)) {}
+  FrameStream() = default;
+  explicit FrameStream(Fd fd) : fd_(std::move(fd)) {}
 
   // kPeerLost where the other end closed.
   Status send(std::string_view bytes, Deadline deadline);
@@ -21,7 +21,7 @@ class Channel {
   // kFailedPrecondition where it does not speak the protocol.
   Result<Frame> receive(size_t body_limit, Deadline deadline);
 
-  // What fits into the socket at once, without waiting: for last words.
+  // Sends what fits into the socket at once and never waits: for a goodbye.
   void send_now(std::string_view bytes) noexcept;
 
   int fd() const noexcept { return fd_.get(); }
@@ -29,7 +29,7 @@ class Channel {
  private:
   Fd fd_;
   std::string in_;
-  size_t consumed_ = 0;  // of in_: the frame given out last
+  size_t consumed_ = 0;  // bytes at the front of in_ that belong to the frame returned last
 };
 
 }  // namespace shardcomm::bootstrap

@@ -35,7 +35,7 @@ TrainOptions tiny_options(const Workplace& workplace) {
   TrainOptions options;
   options.model = {.model = "gpt2", .layers = 2, .heads = 2, .channels = 16, .seq = 8, .vocab = 257};
   options.data.files = {workplace.text()};
-  options.schedule = {.decay = Decay::kCosine, .peak = 1e-2, .min_ratio = 0.1, .warmup = 2, .steps = kSteps};
+  options.learning_rate = {.decay = Decay::kCosine, .peak = 1e-2, .min_ratio = 0.1, .warmup = 2, .steps = kSteps};
   options.clip = 1.0;
   return options;
 }
@@ -99,7 +99,7 @@ const std::vector<RankSteps>& baseline(const Workplace& workplace) {
   return steps;
 }
 
-class Equivalence : public ::testing::TestWithParam<int> {
+class TrainerEquivalence : public ::testing::TestWithParam<int> {
  protected:
   static const Workplace& workplace() {
     static const Workplace place(60);
@@ -107,7 +107,7 @@ class Equivalence : public ::testing::TestWithParam<int> {
   }
 };
 
-TEST_P(Equivalence, StagesBucketsAndPrefetchGiveTheSameBits) {
+TEST_P(TrainerEquivalence, StagesBucketsAndPrefetchGiveTheSameBits) {
   const int ranks = GetParam();
   TrainOptions options = tiny_options(workplace());
   std::vector<RankSteps> first;
@@ -129,7 +129,7 @@ TEST_P(Equivalence, StagesBucketsAndPrefetchGiveTheSameBits) {
 }
 
 // The same 12 sequences a step in one, two or three micro-batches.
-TEST_P(Equivalence, MicroBatchesAddUp) {
+TEST_P(TrainerEquivalence, MicroBatchesAddUp) {
   const int ranks = GetParam();
   TrainOptions options = tiny_options(workplace());
   for (int stage = 0; stage <= 3; ++stage) {
@@ -146,11 +146,11 @@ TEST_P(Equivalence, MicroBatchesAddUp) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, Equivalence, ::testing::Values(1, 2, 3, 4),
+INSTANTIATE_TEST_SUITE_P(Ranks, TrainerEquivalence, ::testing::Values(1, 2, 3, 4),
                          [](const auto& info) { return std::to_string(info.param); });
 
 // Units of more than 1 MiB, so that buckets of that size are neither all of a unit nor one tensor each.
-TEST(LargerUnits, GiveTheSameBits) {
+TEST(TrainerOfLargerUnits, GivesTheSameBits) {
   const Workplace workplace(60);
   TrainOptions options = tiny_options(workplace);
   options.model = {.model = "gpt2", .layers = 2, .heads = 4, .channels = 192, .seq = 4, .vocab = 257};

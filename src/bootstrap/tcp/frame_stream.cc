@@ -1,4 +1,4 @@
-#include "bootstrap/tcp/channel.h"
+#include "bootstrap/tcp/frame_stream.h"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -14,7 +14,7 @@ bool would_block(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
 
 }  // namespace
 
-Status Channel::send(std::string_view bytes, Deadline deadline) {
+Status FrameStream::send(std::string_view bytes, Deadline deadline) {
   while (!bytes.empty()) {
     const ssize_t sent = ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (sent > 0) bytes.remove_prefix(static_cast<size_t>(sent));
@@ -25,7 +25,7 @@ Status Channel::send(std::string_view bytes, Deadline deadline) {
   return {};
 }
 
-Result<Frame> Channel::receive(size_t body_limit, Deadline deadline) {
+Result<Frame> FrameStream::receive(size_t body_limit, Deadline deadline) {
   in_.erase(0, consumed_);
   consumed_ = 0;
   for (;;) {
@@ -49,7 +49,7 @@ Result<Frame> Channel::receive(size_t body_limit, Deadline deadline) {
   }
 }
 
-void Channel::send_now(std::string_view bytes) noexcept {
+void FrameStream::send_now(std::string_view bytes) noexcept {
   (void)::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 

@@ -11,7 +11,9 @@ namespace shardcomm::trainer {
 // stable, decay): constant, then a line down to the minimum over the last fifth of the steps.
 enum class Decay : uint8_t { kCosine, kLinear, kConstant, kWsd };
 
-struct Schedule {
+struct LearningRate {
+  double at(uint64_t step) const noexcept;  // counts from 0; beyond the last step it stays at the minimum
+
   Decay decay = Decay::kCosine;
   double peak = 3e-3;
   double min_ratio = 0.1;  // the minimum, as a part of the peak
@@ -20,8 +22,6 @@ struct Schedule {
 };
 
 Result<Decay> parse_decay(std::string_view text);  // "cosine", "linear", "constant", "wsd"
-Status validate(const Schedule& schedule);
-double learning_rate(const Schedule& schedule,
-                     uint64_t step);  // step counts from 0; beyond the last it stays at the minimum
+Status validate(const LearningRate& rate);
 
 }  // namespace shardcomm::trainer

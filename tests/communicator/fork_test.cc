@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "tests/flight/support.h"
+#include "tests/support/isolation.h"
 
 namespace shardcomm::testing {
 namespace {
@@ -54,7 +55,40 @@ std::string use_in_child(Communicator& comm, StreamRef stream) {
   return problems;
 }
 
-TEST(Forks, AreToldAndHarmNobody) {
+// A child of a rank has its memory and not its place: what it calls is refused at once, and how it ends, or that it
+// destroys its copies, concerns nobody.
+TEST(ForkedChild, IsNotARankAndHarmsNone) {
+  run_ranks(2, RankMode::kProcesses, [](RankContext& rank) {
+    std::optional<Communicator> comm(rank.communicator());
+    std::optional<Window> window(comm->allocate_window(1 << 20, "w").value());
+    ASSERT_TRUE(outcome(comm->barrier(StreamRef::caller())).ok());
+    EXPECT_TRUE(works_in_a_child([&] {
+      const Stopwatch watch;
+      float value = 0;
+      const Status statuses[] = {
+          outcome(comm->barrier(StreamRef::caller())),
+          outcome(comm->broadcast({&value, 1, DType::kF32, 0}, StreamRef::caller())),
+          comm->allocate_window(1, "child").status(),
+          comm->split(0, 0).status(),
+      };
+      for (const Status& status : statuses) {
+        if (!failed_with(status, Code::kFailedPrecondition, {"forked"})) return false;
+      }
+      comm->abort("a child has no say");
+      window.reset();
+      comm.reset();
+      return watch.elapsed() < stretched(500ms);
+    }));
+    for (int i = 0; i < 3; ++i) {
+      const Status status = outcome(comm->barrier(StreamRef::caller()));
+      EXPECT_TRUE(status.ok()) << status.to_string();
+    }
+    EXPECT_TRUE(comm->health().ok()) << comm->health().to_string();
+    window.reset();
+  });
+}
+
+TEST(ForkedChild, IsRefusedEveryCallAndLeavesNoTrace) {
   const DumpDirectory directory;
   run_ranks(3, RankMode::kProcesses, [&](RankContext& rank) {
     auto comm = std::make_unique<Communicator>(rank.communicator(directory.option()));
@@ -86,7 +120,7 @@ TEST(Forks, AreToldAndHarmNobody) {
 }
 
 // The child destroys what its parent is in the middle of.
-TEST(Forks, WhileAnOperationWaits) {
+TEST(ForkedChild, MayEndWhileAnOperationWaits) {
   run_ranks(2, RankMode::kProcesses, [](RankContext& rank) {
     auto comm = std::make_unique<Communicator>(rank.communicator());
     HostStream stream = make_stream();
@@ -108,7 +142,7 @@ TEST(Forks, WhileAnOperationWaits) {
   });
 }
 
-TEST(Forks, MayMakeTheirOwnCommunicators) {
+TEST(ForkedChild, MayMakeItsOwnCommunicators) {
   run_ranks(2, RankMode::kProcesses, [](RankContext& rank) {
     Communicator comm = rank.communicator();
     in_child([&] {
@@ -127,7 +161,7 @@ TEST(Forks, MayMakeTheirOwnCommunicators) {
 }
 
 // A child that lives on holds its parent's files, but is not taken for it.
-TEST(Forks, AreNotTakenForTheirParents) {
+TEST(ForkedChild, IsNotTakenForItsParent) {
   run_ranks(1, RankMode::kProcesses, [](RankContext& rank) {
     pid_t child = -1;
     {

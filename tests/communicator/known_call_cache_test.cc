@@ -30,7 +30,7 @@ std::shared_ptr<KnownCall> find(const KnownCalls& calls, const std::vector<Gathe
   return calls.find(Collective::kAllGatherMany, std::span<const GatherItem>(given), label);
 }
 
-TEST(KnownCalls, FindsWhatIsTheSameAndNothingElse) {
+TEST(KnownCallCache, FindsTheSameCallAndNoOther) {
   KnownCalls calls(kRanks);
   const auto given = call(1);
   EXPECT_EQ(find(calls, given), nullptr);
@@ -62,7 +62,7 @@ TEST(KnownCalls, FindsWhatIsTheSameAndNothingElse) {
   EXPECT_EQ(find(calls, fewer, "unit"), nullptr);
 }
 
-TEST(KnownCalls, KeepNoneOfFewTensors) {
+TEST(KnownCallCache, KeepsNoCallOfFewTensors) {
   KnownCalls calls(kRanks);
   for (const size_t items : {size_t{0}, size_t{1}, size_t{15}}) {
     EXPECT_FALSE(KnownCalls::is_worth_it(items));
@@ -74,7 +74,7 @@ TEST(KnownCalls, KeepNoneOfFewTensors) {
 }
 
 // A model of a thousand units is known whole. Calls that never come again do not pile up.
-TEST(KnownCalls, KeepAModelAndAreBounded) {
+TEST(KnownCallCache, KeepsAModelAndIsBounded) {
   KnownCalls calls(kRanks);
   std::vector<std::weak_ptr<KnownCall>> all;
   const auto keep = [&](size_t number, size_t items) {

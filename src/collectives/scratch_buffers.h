@@ -1,0 +1,24 @@
+// The buffers of a Scratch. A function that uses one fills it anew: only its room is kept between operations.
+#pragma once
+#include <vector>
+
+#include "collectives/direct_source.h"
+#include "collectives/reduce_rows.h"
+#include "collectives/scratch.h"
+#include "kernels/kernels.h"
+
+namespace shardcomm {
+
+struct Scratch::Buffers {
+  // direct_copy.cc: one batch of rows.
+  std::vector<kernels::CopySegment> copies;
+
+  // direct_reduce.cc.
+  std::vector<Source> sources;             // by rank
+  ReduceRows reductions;                   // one batch of rows
+  std::vector<Location> locations;         // of one share that is attached, by rank
+  std::vector<std::byte> pieces;           // of sources that are attached, by part of the share, then by rank
+  std::vector<const void*> piece_sources;  // what is combined with them, in the same order
+};
+
+}  // namespace shardcomm
