@@ -64,7 +64,7 @@ void add_sharding_flags(Flags& flags, Request& request) {
   flags.count("--stage", zero.stage, "ZeRO: shard nothing (0), optimizer (1), and gradients (2), and parameters (3)", 0,
               3);
   flags.count("--prefetch", zero.prefetch_units, "Units gathered ahead of the computation", 0, 1024);
-  flags.size("--bucket-bytes", zero.bucket_bytes, "Target size of a bucket; 0: no limit", 0);
+  flags.size("--bucket-bytes", zero.bucket_bytes, "Parameters moved by one collective at most; 0: no limit", 0);
   flags.toggle("--mosaic", zero.mosaic, "Stage 3: read parameters in all ranks' memory itself, without gathers");
   flags.word("--dtype", request.dtype, "Parameters, on the wire and in memory", {"f32", "bf16"});
   flags.word("--reduce-dtype", request.reduce_dtype, "Gradients on the wire; sums are f32", {"f32", "bf16"});

@@ -196,7 +196,7 @@ typedef struct {
   size_t struct_size;
   int32_t stage; /* 0 to 3 */
   int32_t prefetch_units;
-  size_t bucket_bytes;
+  size_t bucket_bytes;         /* moved by one collective at most; 0: no limit */
   size_t gathered_bytes_limit; /* 0: the two largest units */
   int32_t free_after_forward;
   int32_t gradient_dtype; /* SHARDCOMM_F32 or SHARDCOMM_BF16 */

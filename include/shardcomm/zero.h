@@ -74,7 +74,7 @@ struct UnitSpec {
 // `gradient` are of ZeroOptions::gradient_dtype.
 // `value` is for reading. At stages 0 to 2 it is the parameter's own memory, and writing it is found as said above (by
 // the rank that owns the element); at stage 3 it is a copy, and what is written there is forgotten when the unit is
-// freed.
+// freed (with mosaic: SIGSEGV).
 struct ParameterView {
   std::byte* value;
   std::byte* gradient;
@@ -83,24 +83,32 @@ struct ParameterView {
   DType gradient_dtype;
 };
 
-// A run of consecutive elements of one parameter that this rank owns (stage 0: all of it). The pointers stay valid as
-// long as the engine.
+// A run of consecutive elements of one parameter that this rank owns (stage 0: all of it). A parameter that is cut
+// because it is larger than bucket_bytes has a run in each of its buckets. The pointers stay valid as long as the
+// engine.
 struct ShardPiece {
   UnitId unit;
   uint32_t parameter;  // index in its unit
   size_t offset;       // first element, in the flattened parameter
   size_t count;
   std::byte* value;  // of the parameter's dtype, for reading: publish() makes it of the master
-  float* gradient;   // the reduced sum, final after finish_step(); f32 at every gradient_dtype; null when not trainable
+  float* gradient;   // the reduced sum, final in an update; f32 at every gradient_dtype; null when not trainable
   float* master;     // what an update writes: f32 at every dtype, `value` itself where that is f32; null like gradient
   size_t state_offset;  // where arrays of optimized_count() elements, like moments, have this piece; 0 if not trainable
 };
 
 struct ZeroOptions {
   int stage = 3;
-  int prefetch_units = 1;                  // gathers kept in flight ahead of compute (stage 3)
-  size_t bucket_bytes = size_t{64} << 20;  // target size of a bucket; units do not share buckets
-  // Prefetch never takes gathered parameters beyond this; 0: what two units need at once (with what they are tied to).
+  int prefetch_units = 1;  // units whose gathers are kept in flight ahead of compute (stage 3)
+  // A bucket is what one collective moves: no more than this, in bytes of parameter values; 0: no limit. Units do not
+  // share buckets. A larger unit has several, and a larger parameter is cut between rows of its first dimension (inside
+  // a row only if a row is too large, or if no number of rows that fits divides evenly among the ranks). A unit is
+  // computed when all of its buckets are there; they are gathered ahead, reduced and given back one by one. At stages 2
+  // and 3 the whole gradients of two buckets at most are in flight behind the unit that computes. So less costs more
+  // operations, needs less memory, and hides less of a large unit's reduction.
+  size_t bucket_bytes = size_t{64} << 20;
+  // Prefetch never takes gathered parameters beyond this, and gathers the buckets of a unit that fit; 0: what two units
+  // need at once (with what they are tied to).
   size_t gathered_bytes_limit = 0;
   // false: keep units gathered until their last use: memory for a gather; there is no limit then. (With true too, a
   // unit stays when the next use needs it: the last of forward is the first of backward.)
@@ -108,7 +116,7 @@ struct ZeroOptions {
   // Stage 3, ranks of one node: values are read in all ranks' memory itself (MosaicWindow), so that a gather takes no
   // time and no memory. parameters(unit) are then for reading only. finish_step waits until all ranks have read: change
   // values in an update after it. Buckets of which whole pages would make more than an eighth padding are gathered as
-  // ever. The bits are the same.
+  // before. No parameter is cut, because a mosaic is contiguous only in itself. The bits are the same.
   bool mosaic = false;
   DType gradient_dtype = DType::kF32;  // of whole gradients and on the wire (kF32, kBF16); sums and shards are f32
   bool poison_freed = false;           // for tests: freed parameters and gradients read as NaN, so that late uses show
@@ -119,7 +127,7 @@ struct ZeroOptions {
 struct MemoryReport {
   size_t parameter_bytes = 0;  // shards (stages 0–2: whole parameters)
   size_t gradient_bytes = 0;   // shard gradients (stages 0, 1: whole gradients)
-  size_t optimizer_bytes = 0;  // moments and master copies
+  size_t optimizer_bytes = 0;  // master copies, moments of AdamW, and what else count_optimizer_bytes() was told
   size_t gathered_bytes = 0;   // whole parameters of units in flight (stage 3)
   size_t unreduced_bytes = 0;  // whole gradients of units in flight (stages 2, 3)
   size_t live_bytes = 0;       // sum of the above

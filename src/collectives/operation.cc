@@ -24,6 +24,15 @@ void add_counts(Operation& operation) noexcept {
       align_item((traits(operation.call().collective).reduces() ? sum : largest) * element);
 }
 
+// Of what may differ from item to item. A function of its own, because the hash's buffer would cost every other call.
+[[gnu::noinline]] uint64_t hash_of(std::span<const Item> items) noexcept {
+  WordHash hash;
+  for (const Item& item : items) {
+    hash.add(item.count << 16 | static_cast<uint64_t>(item.dtype) << 8 | static_cast<uint64_t>(item.op));
+  }
+  return hash.value();
+}
+
 }  // namespace
 
 void prepare(Operation& operation, int size) noexcept {
@@ -38,15 +47,12 @@ void prepare(Operation& operation, int size) noexcept {
               .whole_bytes = 0,
               .announced_bytes = 0,
               .memory = call.kind == CallKind::kMosaic ? SourceKind::kMosaic : SourceKind::kMapped};
-  WordHash hash;
   for (const Item& item : operation.items) {
     const size_t bytes = item.count * size_of(item.dtype);
     operation.item_bytes += bytes;
     workload.whole_bytes += align_item(bytes * whole);
     workload.announced_bytes += align_item(bytes * announced);
     call.count += item.count;
-    if (has.is_many)
-      hash.add(item.count << 16 | static_cast<uint64_t>(item.dtype) << 8 | static_cast<uint64_t>(item.op));
   }
   if (!operation.items.empty()) {
     call.dtype = operation.items.front().dtype;
@@ -54,7 +60,7 @@ void prepare(Operation& operation, int size) noexcept {
   }
   if (has.is_many) {
     call.root_or_items = static_cast<int32_t>(operation.items.size());
-    operation.signature.detail = hash.value();
+    operation.signature.detail = hash_of(operation.items);
   }
   if (has.is_ragged) add_counts(operation);
   if (!operation.label.empty()) {

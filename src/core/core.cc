@@ -93,7 +93,7 @@ Result<std::vector<std::string>> Core::exchange(std::string_view blob, std::stri
     }
     return {};
   };
-  SHARDCOMM_TRY(host_executor_.run({.epoch = epoch, .label = label, .body = body}, now));
+  SHARDCOMM_TRY(host_executor_.run({.epoch = epoch, .label = label, .body = body}));
   return blobs;
 }
 

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <optional>
 
+#include "base/check.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/pod.h"
@@ -61,6 +62,19 @@ uint8_t mapped_rows(std::span<const TransportEntry> entries) {
   return static_cast<uint8_t>(rows);
 }
 
+// One fabric spans ranks that all map each other; a pair that is served otherwise needs a fabric between nodes.
+Status check_pairs(const PairTransports& pairs, std::span<const TransportEntry> entries, int size) {
+  for (Rank a = 0; a < size; ++a) {
+    for (Rank b = a + 1; b < size; ++b) {
+      const int row = pairs.row(a, b);
+      if (row != PairTransports::kNone && entries[static_cast<size_t>(row)].kind == TransportKind::kMapped) continue;
+      return Status(Code::kUnavailable,
+                    fmt::format("no transport maps the memory of ranks {} and {} into each other", a, b));
+    }
+  }
+  return {};
+}
+
 struct OpenTransport {
   size_t row;  // of the list that it was chosen from
   std::unique_ptr<Transport> transport;
@@ -70,6 +84,7 @@ struct OpenTransport {
 Result<OpenTransport> open_transport(std::span<const TransportEntry> entries, Device device, const Options& options) {
   if (device.kind != Device::Kind::kHost)
     return Status(Code::kUnsupported, "built without CUDA: the device must be the host");
+  SHARDCOMM_CHECK(entries.size() <= kMostTransportRows, "more transports than a report has bits for");
   std::string reasons;
   for (size_t row = 0; row < entries.size(); ++row) {
     const TransportEntry& entry = entries[row];
@@ -196,6 +211,7 @@ Attach agree_on_attach(const Status& all_can, const Options& options, const Mach
     return Attach::kNever;
   }
   if (access == "attach_gathers") return Attach::kGathers;
+  if (fabric.staging == nullptr) return Attach::kGathersAndReductions;
   const bool small_pieces = fabric.staging->slot_bytes() / static_cast<size_t>(fabric.size) < kSmallPiece;
   if (access == "attach" || small_pieces) return Attach::kGathersAndReductions;
   if (!machine.attach_gbs || !machine.staged_gbs) return Attach::kGathers;  // one rank, which reads nobody's
@@ -258,6 +274,7 @@ Result<Connection> connect_ranks(Communicator::Group self, const Options& option
       count_copy_threads(options, cores[static_cast<size_t>(self.rank)], topology, meeting.most_copy_threads);
   SHARDCOMM_TRY_ASSIGN(const Agreed agreed, agree(exchange, report));
 
+  SHARDCOMM_TRY(check_pairs(agreed.pairs, meeting.transports, self.size));
   topology.node_of = agreed.pairs.nodes(mapped_rows(meeting.transports));
   use_copy_threads(machine.value(), agreed.fewest_copy_threads);
   SHARDCOMM_TRY_ASSIGN(Chooser chooser,

@@ -30,8 +30,10 @@ class HostExecutor {
   };
   explicit HostExecutor(Setup setup);
 
-  // On the calling thread; returns when done. `now`: on the recorder's clock. A failure here is a failure of the
+  // On the calling thread; returns when done. `now`: on the recorder's clock, read just now by a caller that has also
+  // looked for a failure; kNotNow: the executor does both when the turn has come. A failure here is a failure of the
   // communicator.
+  static constexpr uint64_t kNotNow = 0;
   Status run(const Operation& operation, uint64_t now);
   // On the thread of `stream`. Nothing of `operation` need outlive the call; `owner` keeps this executor alive until it
   // has run. kUnavailable when the stream's queue is full: then the epoch has not been taken.
@@ -43,7 +45,7 @@ class HostExecutor {
     std::string_view label;
     std::function<Status(TimeLimit& limit)> body;
   };
-  Status run(const Agreement& agreement, uint64_t now);
+  Status run(const Agreement& agreement);
 
   bool is_idle(uint64_t next_epoch) const noexcept { return turnstile_.passed() + 1 >= next_epoch; }
   TrafficCounters traffic() const noexcept;

@@ -15,12 +15,6 @@ constexpr std::chrono::milliseconds kSleepSlice{20};  // a thread that waits for
 
 }  // namespace
 
-Status Turnstile::enter(uint64_t epoch, TimeLimit& limit, const Control& control) noexcept {
-  if (passed() + 1 < epoch) SHARDCOMM_TRY(sleep(epoch, limit, control));
-  begun_.store(epoch, std::memory_order_relaxed);
-  return {};
-}
-
 Status Turnstile::sleep(uint64_t epoch, TimeLimit& limit, const Control& control) noexcept {
   while (passed() + 1 < epoch) {
     sleepers_.fetch_add(1, std::memory_order_seq_cst);
@@ -44,13 +38,7 @@ Status Turnstile::sleep(uint64_t epoch, TimeLimit& limit, const Control& control
   return {};
 }
 
-// Sequentially consistent: either a sleeper sees what has passed before it sleeps, or this sees the sleeper.
-void Turnstile::leave(uint64_t epoch) noexcept {
-  // An operation that gave up waiting for its turn leaves before those it waited for.
-  uint64_t passed = passed_.load(std::memory_order_relaxed);
-  while (passed < epoch && !passed_.compare_exchange_weak(passed, epoch, std::memory_order_seq_cst)) {
-  }
-  if (sleepers_.load(std::memory_order_seq_cst) == 0) return;
+void Turnstile::wake() noexcept {
   bell_.fetch_add(1, std::memory_order_seq_cst);
   futex_wake(&bell_, kWakeAll);
 }

@@ -12,12 +12,24 @@ namespace shardcomm {
 class Turnstile {
  public:
   // Until every epoch before `epoch` has left, or the communicator has failed.
-  Status enter(uint64_t epoch, TimeLimit& limit, const Control& control) noexcept;
-  void leave(uint64_t epoch) noexcept;
+  Status enter(uint64_t epoch, TimeLimit& limit, const Control& control) noexcept {
+    if (passed() + 1 < epoch) SHARDCOMM_TRY(sleep(epoch, limit, control));
+    begun_.store(epoch, std::memory_order_relaxed);
+    return {};
+  }
+  // Sequentially consistent: either a sleeper sees what has passed before it sleeps, or this sees the sleeper.
+  void leave(uint64_t epoch) noexcept {
+    // An operation that gave up waiting for its turn leaves before those it waited for.
+    uint64_t passed = passed_.load(std::memory_order_relaxed);
+    while (passed < epoch && !passed_.compare_exchange_weak(passed, epoch, std::memory_order_seq_cst)) {
+    }
+    if (sleepers_.load(std::memory_order_seq_cst) != 0) wake();
+  }
   uint64_t passed() const noexcept { return passed_.load(std::memory_order_acquire); }
 
  private:
   Status sleep(uint64_t epoch, TimeLimit& limit, const Control& control) noexcept;
+  void wake() noexcept;
   std::atomic<uint64_t> passed_{0};
   std::atomic<uint64_t> begun_{0};  // the operation whose turn it is, or was
   std::atomic<uint32_t> bell_{0};   // changes when a thread sleeps while another leaves

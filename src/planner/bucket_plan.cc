@@ -5,6 +5,7 @@
 #include <array>
 #include <bit>
 #include <limits>
+#include <numeric>
 
 #include "base/hash.h"
 #include "shardcomm/bucket.h"
@@ -22,6 +23,7 @@ namespace {
 
 constexpr size_t kNoBucket = std::numeric_limits<size_t>::max();
 constexpr size_t kMaxBytes = std::numeric_limits<size_t>::max() / 4;  // keeps every sum below free of overflow
+constexpr size_t kMaxParts = size_t{1} << 20;                         // of one tensor
 
 size_t round_up(size_t value, size_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
@@ -39,22 +41,23 @@ class Packer {
                     fmt::format("tensor {} of {} elements is beyond the address space", tensor.name, tensor.count));
     }
     total_bytes_ += tensor.count * element_bytes + options_.align_bytes;
-    const size_t step = alignment(element_bytes);
-    const bool oversized = options_.target_bytes != 0 && padded(tensor.count, element_bytes) > options_.target_bytes;
-    size_t& open = open_[static_cast<size_t>(tensor.dtype)];
-    size_t bucket = open;
-    size_t offset = bucket == kNoBucket ? 0 : round_up(used_[bucket], step);
-    const bool full = bucket != kNoBucket && options_.target_bytes != 0 &&
-                      padded(offset + tensor.count, element_bytes) > options_.target_bytes;
-    if (bucket == kNoBucket || full) {
-      bucket = used_.size();
-      offset = 0;
-      used_.push_back(0);
-      dtypes_.push_back(tensor.dtype);
-      if (!oversized) open = bucket;  // an oversized one has its bucket to itself; the open one stays open
+    if (options_.target_bytes == 0 || padded(tensor.count, element_bytes) <= options_.target_bytes) {
+      pack(tensor);
+      return {};
     }
-    used_[bucket] = offset + tensor.count;
-    placements_.push_back({static_cast<uint32_t>(bucket), offset, tensor.count});
+    const size_t part = options_.cut_tensors ? part_of(tensor) : tensor.count;
+    const size_t parts = (tensor.count + part - 1) / part;
+    if (parts > kMaxParts) {
+      return Status(Code::kInvalidArgument, fmt::format("buckets of {} bytes would cut tensor {} into {}, more than {}",
+                                                        options_.target_bytes, tensor.name, parts, kMaxParts));
+    }
+    placements_.push_back({.bucket = static_cast<uint32_t>(used_.size()),
+                           .offset = 0,
+                           .count = tensor.count,
+                           .bucket_count = static_cast<uint32_t>(parts)});
+    for (size_t begin = 0; begin < tensor.count; begin += part) {
+      add_bucket(tensor.dtype, std::min(part, tensor.count - begin));
+    }
     return {};
   }
 
@@ -69,6 +72,39 @@ class Packer {
   std::vector<Placement> placements() && { return std::move(placements_); }
 
  private:
+  // Places the tensor in the open bucket of its dtype, or opens a new one. Buckets of larger tensors leave it open.
+  void pack(const TensorSpec& tensor) {
+    const size_t element_bytes = size_of(tensor.dtype);
+    size_t& open = open_[static_cast<size_t>(tensor.dtype)];
+    size_t offset = open == kNoBucket ? 0 : round_up(used_[open], alignment(element_bytes));
+    const bool full = open != kNoBucket && options_.target_bytes != 0 &&
+                      padded(offset + tensor.count, element_bytes) > options_.target_bytes;
+    if (open == kNoBucket || full) {
+      open = add_bucket(tensor.dtype, 0);
+      offset = 0;
+    }
+    used_[open] = offset + tensor.count;
+    placements_.push_back({.bucket = static_cast<uint32_t>(open), .offset = offset, .count = tensor.count});
+  }
+
+  size_t add_bucket(DType dtype, size_t used) {
+    used_.push_back(used);
+    dtypes_.push_back(dtype);
+    return used_.size() - 1;
+  }
+
+  // Elements of each bucket that a tensor is cut into. They divide into equal, aligned shards, so that there is no
+  // padding between one part and the next.
+  size_t part_of(const TensorSpec& tensor) const {
+    const size_t element_bytes = size_of(tensor.dtype);
+    const size_t unit = ranks_ * alignment(element_bytes);
+    const size_t most = std::max(unit, options_.target_bytes / element_bytes / unit * unit);
+    const size_t row = std::max<size_t>(1, tensor.row_elements);
+    const size_t row_step = unit / std::gcd(row, unit);  // so many rows divide evenly
+    if (row > most / row_step) return most;
+    return most / (row * row_step) * (row * row_step);
+  }
+
   size_t alignment(size_t element_bytes) const { return std::max<size_t>(1, options_.align_bytes / element_bytes); }
   // Bytes of a bucket that holds `count` elements, once its shards are equal and aligned.
   size_t padded(size_t count, size_t element_bytes) const {
@@ -90,15 +126,18 @@ uint64_t fingerprint_of(std::span<const TensorSpec> tensors, const BucketOptions
   print.add(static_cast<uint64_t>(world_size));
   print.add(options.target_bytes);
   print.add(options.align_bytes);
+  print.add(options.cut_tensors ? 1 : 0);
   for (const TensorSpec& tensor : tensors) {
     print.add(tensor.name);
     print.add(tensor.count);
     print.add(static_cast<uint64_t>(tensor.dtype));
+    print.add(tensor.row_elements);
   }
   for (const BucketLayout& bucket : buckets) print.add(bucket.shard_count);
   for (const Placement& placement : placements) {
     print.add(placement.bucket);
     print.add(placement.offset);
+    print.add(placement.bucket_count);
   }
   return print.value();
 }

@@ -44,9 +44,6 @@ struct Announcement {
   std::string_view label = {};  // kLabelBytes - 1 of it are shown
 };
 
-// How far this rank has come, for the peers that wait for it.
-enum class Milestone : uint8_t { kStarted, kFinished };
-
 class Control {
  public:
   virtual ~Control() = default;  // tells the peers that this rank has left; waits for nobody
@@ -62,15 +59,16 @@ class Control {
   virtual Status await_readers(TimeLimit& limit) = 0;  // until no peer reads what this rank offered
 
   // --- health ---
-  virtual void progress(Milestone milestone, uint64_t epoch) noexcept = 0;
-  virtual void abort(const Status& why) noexcept = 0;  // every rank, this one included, fails from now on
-  virtual Status failure() const = 0;                  // the reason, given here or at a peer; ok while there is none
+  virtual void progress(uint64_t finished_epoch) noexcept = 0;  // for the peers' messages about who is late
+  virtual void abort(const Status& why) noexcept = 0;           // every rank, this one included, fails from now on
+  virtual Status failure() const = 0;         // the reason, given here or at a peer; ok while there is none
   virtual Status check_peers() noexcept = 0;  // kPeerLost if a process ended without leaving in good order; tells all
 };
 
 // What one rank has announced, for people.
 struct AnnouncedCall {
   Signature signature;
+  uint8_t phase;
   std::string_view label;
 };
 // kFailedPrecondition that names every rank's call: "op 7: rank 0 all_gather f32 1024; ranks 1,2 barrier".

@@ -9,12 +9,25 @@
 
 namespace shardcomm {
 
+namespace {
+
+// What ranks may differ in though their calls read alike.
+std::string_view hidden_difference(const Call& call) noexcept {
+  if (call.kind == CallKind::kAgreement) return "; their labels differ further on";
+  return traits(call.collective).is_many || traits(call.collective).is_ragged
+             ? "; ragged counts or items differ"
+             : "; they are at different steps of the same call";
+}
+
+}  // namespace
+
 // Every rank sees the same announcements, so every rank comes to the same text on its own. Ragged counts and items are
 // known by their hash only: calls may differ though their texts are equal.
 Status disagreement(uint64_t epoch, std::span<const AnnouncedCall> by_rank) {
   struct Group {
     std::string text;
     uint64_t detail;
+    uint8_t phase;
     std::vector<Rank> ranks;
   };
   std::vector<Group> groups;
@@ -22,9 +35,12 @@ Status disagreement(uint64_t epoch, std::span<const AnnouncedCall> by_rank) {
   for (size_t r = 0; r < by_rank.size(); ++r) {
     const Signature& signature = by_rank[r].signature;
     std::string call = text(signature.call, by_rank[r].label);
-    const auto same = [&](const Group& group) { return group.text == call && group.detail == signature.detail; };
+    const uint8_t phase = by_rank[r].phase;
+    const auto same = [&](const Group& group) {
+      return group.text == call && group.detail == signature.detail && group.phase == phase;
+    };
     auto place = std::find_if(groups.begin(), groups.end(), same);
-    if (place == groups.end()) place = groups.insert(place, {call, signature.detail, {}});
+    if (place == groups.end()) place = groups.insert(place, {call, signature.detail, phase, {}});
     place->ranks.push_back(static_cast<Rank>(r));
     texts.insert(std::move(call));
   }
@@ -33,7 +49,7 @@ Status disagreement(uint64_t epoch, std::span<const AnnouncedCall> by_rank) {
     fmt::format_to(std::back_inserter(message), "{} rank{} {} {}", &group == &groups.front() ? "" : ";",
                    group.ranks.size() > 1 ? "s" : "", fmt::join(group.ranks, ","), group.text);
   }
-  if (texts.size() < groups.size()) message += "; ragged counts or items differ";
+  if (texts.size() < groups.size()) message += hidden_difference(by_rank.front().signature.call);
   return Status(Code::kFailedPrecondition, std::move(message)).context("checking that all ranks make the same call");
 }
 
@@ -44,7 +60,8 @@ Status MappedControl::find_disagreement() const {
 }
 
 AnnouncedCall MappedControl::announced_by(Rank r) const noexcept {
-  return {block(r).messages[sequence_ & 1].signature, block(r).notes[sequence_ & 1].label};
+  const Message& message = block(r).messages[sequence_ & 1];
+  return {.signature = message.signature, .phase = message.phase, .label = block(r).notes[sequence_ & 1].label};
 }
 
 // "op 7 all_gather f32 1024: waiting for rank 2 (last finished op 6, started op 6)"

@@ -55,6 +55,7 @@ void MappedControl::announce(const Announcement& announcement) noexcept {
   Message& message = own().messages[sequence_ & 1];
   Note& note = own().notes[sequence_ & 1];
   note.epoch = announcement.epoch;
+  own().progress.started.store(announcement.epoch, std::memory_order_relaxed);
   const size_t label_bytes = std::min(announcement.label.size(), kLabelBytes - 1);
   std::copy_n(announcement.label.data(), label_bytes, note.label);
   note.label[label_bytes] = '\0';
@@ -94,9 +95,8 @@ Status MappedControl::await_readers(TimeLimit& limit) {
   return {};
 }
 
-void MappedControl::progress(Milestone milestone, uint64_t epoch) noexcept {
-  Progress& progress = own().progress;
-  (milestone == Milestone::kStarted ? progress.started : progress.finished).store(epoch, std::memory_order_relaxed);
+void MappedControl::progress(uint64_t finished_epoch) noexcept {
+  own().progress.finished.store(finished_epoch, std::memory_order_relaxed);
 }
 
 }  // namespace shardcomm

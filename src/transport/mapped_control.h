@@ -36,7 +36,7 @@ class MappedControl final : public Control {
   std::span<const std::byte> payload_of(Rank peer) const noexcept override;
   void finish_reading() noexcept override;
   Status await_readers(TimeLimit& limit) override;
-  void progress(Milestone milestone, uint64_t epoch) noexcept override;
+  void progress(uint64_t finished_epoch) noexcept override;
   void abort(const Status& why) noexcept override;
   Status failure() const override;
   Status check_peers() noexcept override;

@@ -3,7 +3,7 @@
 //
 // A sleeper says in its own block which signal it sleeps on and then looks at the signal; whoever raises a signal
 // stores the value and then looks at the sleepers. All four are sequentially consistent, so either the sleeper sees the
-// value or the other side sees the sleeper, and no rank ever writes to the block of another.
+// value or the other side sees the sleeper. No rank writes to the block of another, but for the abort word.
 #include <fmt/format.h>
 #include <sched.h>
 

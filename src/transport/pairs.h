@@ -1,6 +1,7 @@
 // Part of the door transport/transport.h: which transport serves which pair of ranks, as a value. Every rank tells all
 // others which peers it has reached by which transports; since all ranks compute from the same reports, all agree.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -12,6 +13,7 @@ namespace shardcomm {
 
 // What one rank reports: for each peer, itself included, bit i is set where row i of transports() reaches it.
 using Reach = std::vector<uint8_t>;
+inline constexpr size_t kMostTransportRows = 8;
 
 class PairTransports {
  public:

@@ -16,6 +16,7 @@ constexpr bool is_known(const TransportEntry& entry) {
   return std::find(std::begin(kTransportNames), std::end(kTransportNames), entry.name) != std::end(kTransportNames);
 }
 static_assert(std::all_of(std::begin(kTransports), std::end(kTransports), is_known));
+static_assert(std::size(kTransports) <= kMostTransportRows);
 
 }  // namespace
 

@@ -22,7 +22,7 @@ namespace shardcomm {
 enum class TransportKind : uint8_t { kMapped, kPut, kDelegate };
 
 using Card = std::string;                          // bytes a peer needs to reach us; opaque above this layer
-using Registration = std::shared_ptr<const void>;  // ends with its last reference
+using Registration = std::shared_ptr<const void>;  // ends with its last reference; keeps alive what it needs
 
 class Transport {
  public:

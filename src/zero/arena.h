@@ -13,12 +13,18 @@ class Arena {
  public:
   explicit Arena(size_t capacity) : capacity_(capacity) {}
 
-  // Where `bytes` (> 0) now are; nothing when no gap is large enough.
-  std::optional<size_t> allocate(size_t bytes);
-  void release(size_t offset);  // of what allocate gave
+  // Where `bytes` (> 0) should go; nothing when no gap is large enough.
+  std::optional<size_t> find(size_t bytes) const;
+  bool is_free(size_t offset, size_t bytes) const;
+  // [offset, offset + bytes) is free before, and a block until it is released.
+  void take(size_t offset, size_t bytes);
+  void release(size_t offset);
 
   size_t capacity() const noexcept { return capacity_; }
   size_t used_bytes() const noexcept { return used_; }
+  // Free bytes below the first block, and above the last.
+  size_t bottom_gap_bytes() const noexcept;
+  size_t top_gap_bytes() const noexcept;
 
  private:
   size_t capacity_;

@@ -80,11 +80,13 @@ Status ZeroEngine::Impl::finish_step(StreamRef compute) {
 
 Status ZeroEngine::Impl::carry_out(std::span<const zero::Action> actions, StreamRef compute) {
   using Kind = zero::Action::Kind;
-  for (const auto& [kind, unit] : actions) {
+  for (const auto& [kind, unit, transfer] : actions) {
     Status done;
     std::string_view doing;
     switch (kind) {
-      case Kind::kGather: doing = "gathering", done = values_->gather(unit, schedule_.gathered_offset(unit)); break;
+      case Kind::kGather:
+        doing = "gathering", done = values_->gather(unit, transfer, schedule_.gathered_offset(unit));
+        break;
       case Kind::kJoin: doing = "gathering", done = values_->join(unit, compute); break;
       case Kind::kFree:
         doing = "freeing";
@@ -92,9 +94,11 @@ Status ZeroEngine::Impl::carry_out(std::span<const zero::Action> actions, Stream
                                       layout.units[unit].value_bytes);
         if (done.ok()) done = values_->free(unit, std::exchange(runs_[unit].last_use, std::nullopt));
         break;
-      case Kind::kOpen: doing = "opening gradients of", done = gradients_->open(unit, compute); break;
-      case Kind::kReduce: doing = "reducing gradients of", done = gradients_->reduce(unit, compute); break;
-      case Kind::kRetire: doing = "retiring gradients of", done = gradients_->retire(unit); break;
+      case Kind::kOpen:
+        doing = "opening gradients of", done = gradients_->open(unit, schedule_.gradient_offset(unit), compute);
+        break;
+      case Kind::kReduce: doing = "reducing gradients of", done = gradients_->reduce(unit, transfer, compute); break;
+      case Kind::kRetire: gradients_->retire(unit, transfer); break;
       case Kind::kDiscard: doing = "discarding gradients of", done = gradients_->discard(unit, compute); break;
     }
     if (!done.ok()) return fail(std::move(done), doing, unit);
@@ -106,7 +110,7 @@ void ZeroEngine::Impl::show(UnitId unit, Pass pass) {
   std::vector<ParameterView>& views = runs_[unit].views;
   views.clear();
   for (const zero::ParameterPlace& place : layout.units[unit].parameters) {
-    const zero::UnitBucket& bucket = layout.bucket_of(place);
+    const zero::UnitBucket& bucket = layout.bucket(place, place.bucket);  // it continues in those that follow
     std::byte* gradient = pass == Pass::kForward || !place.trainable ? nullptr : gradients_->whole(place.owner, bucket);
     if (gradient != nullptr) gradient += place.offset * size_of(layout.gradient_dtype);
     views.push_back({values_->whole(place.owner, bucket) + place.offset * size_of(place.dtype), gradient, place.count,

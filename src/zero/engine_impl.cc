@@ -27,16 +27,17 @@ ZeroEngine::Impl::Impl(Communicator& communicator, std::span<const UnitSpec> uni
       account(std::make_shared<zero::MemoryAccount>()),
       stream_(std::move(own)),
       context_{comm, layout, options, *account, stream_.ref()},
-      schedule_(layout, options),
+      gradient_capacity_(zero::dry_run(layout, options).gradient_capacity),
+      schedule_(layout, options, gradient_capacity_),
+      trainable_offsets_(zero::trainable_offsets(layout)),
       seals_(layout.units.size()),
       runs_(layout.units.size()) {}
 
 Status ZeroEngine::Impl::allocate() {
-  const zero::DryRun plan = zero::dry_run(layout, options);
   auto values = zero::Values::create(context_, schedule_.gathered_capacity());
   SHARDCOMM_TRY(zero::agree(comm, values.status()));
   values_ = std::move(values).value();
-  auto gradients = zero::Gradients::create(context_, plan.gradient_capacity);
+  auto gradients = zero::Gradients::create(context_, gradient_capacity_);
   SHARDCOMM_TRY(zero::agree(comm, gradients.status()));
   gradients_ = std::move(gradients).value();
   auto masters = zero::Masters::create(context_, *values_);
@@ -49,33 +50,37 @@ Status ZeroEngine::Impl::allocate() {
 }
 
 void ZeroEngine::Impl::index_pieces() {
-  const zero::BucketOffsets offsets = zero::trainable_offsets(layout);
   for (UnitId u = 0; u < layout.units.size(); ++u) {
-    const zero::UnitLayout& unit = layout.units[u];
-    for (uint32_t p = 0; p < unit.parameters.size(); ++p) {
-      const zero::ParameterPlace& place = unit.parameters[p];
-      const auto run = place.tied ? std::nullopt : owned_run(place);
-      if (!run) continue;
-      std::byte* value = value_at(place, run->bucket_offset);
-      ShardPiece piece{.unit = u,
-                       .parameter = p,
-                       .offset = run->parameter_offset,
-                       .count = run->count,
-                       .value = value,
-                       .gradient = nullptr,
-                       .master = nullptr,
-                       .state_offset = 0};
-      if (place.trainable) {
-        const zero::UnitBucket& bucket = unit.buckets[place.bucket];
-        const size_t in_owned = run->bucket_offset - zero::owned_begin(bucket, layout.stage, context_.rank());
-        float* master = master_at(place, run->bucket_offset);
-        piece.gradient = gradients_->sum(u, place.bucket) + in_owned;
-        piece.master = master != nullptr ? master : reinterpret_cast<float*>(value);
-        piece.state_offset = offsets[u][place.bucket] + in_owned;
-      }
-      pieces.push_back(piece);
+    const auto& parameters = layout.units[u].parameters;
+    for (uint32_t p = 0; p < parameters.size(); ++p) {
+      if (parameters[p].tied) continue;
+      for (const uint32_t b : parameters[p].buckets()) index_piece(u, p, b);
     }
   }
+}
+
+void ZeroEngine::Impl::index_piece(UnitId unit, uint32_t parameter, uint32_t bucket) {
+  const zero::ParameterPlace& place = layout.units[unit].parameters[parameter];
+  const auto run = owned_run(place, bucket);
+  if (!run) return;
+  std::byte* value = value_at(place, bucket, run->bucket_offset);
+  ShardPiece piece{.unit = unit,
+                   .parameter = parameter,
+                   .offset = run->parameter_offset,
+                   .count = run->count,
+                   .value = value,
+                   .gradient = nullptr,
+                   .master = nullptr,
+                   .state_offset = 0};
+  if (place.trainable) {
+    const size_t in_owned =
+        run->bucket_offset - zero::owned_begin(layout.bucket(place, bucket), layout.stage, context_.rank());
+    float* master = master_at(place, bucket, run->bucket_offset);
+    piece.gradient = gradients_->sum(unit, bucket) + in_owned;
+    piece.master = master != nullptr ? master : reinterpret_cast<float*>(value);
+    piece.state_offset = trainable_offsets_[unit][bucket] + in_owned;
+  }
+  pieces.push_back(piece);
 }
 
 void ZeroEngine::Impl::watch_memory() {
@@ -93,27 +98,26 @@ void ZeroEngine::Impl::watch_memory() {
   }
 }
 
-std::optional<zero::Run> ZeroEngine::Impl::owned_run(const zero::ParameterPlace& place) const {
-  if (layout.stage.shards_updates) return zero::shard_run(place, layout.bucket_of(place), comm.rank());
-  return place.count == 0 ? std::nullopt : std::optional(zero::Run{0, place.offset, place.count});
+std::optional<zero::Run> ZeroEngine::Impl::owned_run(const zero::ParameterPlace& place, uint32_t bucket) const {
+  if (layout.stage.shards_updates) return zero::shard_run(layout, place, bucket, comm.rank());
+  return zero::whole_run(layout, place, bucket);
 }
 
-std::optional<zero::Run> ZeroEngine::Impl::held_run(const zero::ParameterPlace& place) const {
-  if (layout.stage.shards_values) return owned_run(place);
-  return place.count == 0 ? std::nullopt : std::optional(zero::Run{0, place.offset, place.count});
+std::optional<zero::Run> ZeroEngine::Impl::held_run(const zero::ParameterPlace& place, uint32_t bucket) const {
+  return layout.stage.shards_values ? owned_run(place, bucket) : zero::whole_run(layout, place, bucket);
 }
 
-std::byte* ZeroEngine::Impl::value_at(const zero::ParameterPlace& place, size_t bucket_offset) const {
-  const zero::UnitBucket& bucket = layout.bucket_of(place);
+std::byte* ZeroEngine::Impl::value_at(const zero::ParameterPlace& place, uint32_t index, size_t bucket_offset) const {
+  const zero::UnitBucket& bucket = layout.bucket(place, index);
   const size_t element_bytes = size_of(place.dtype);
   if (!layout.stage.shards_values) return values_->whole(place.owner, bucket) + bucket_offset * element_bytes;
   return values_->shard(place.owner, bucket) + (bucket_offset - context_.rank() * bucket.shard_count) * element_bytes;
 }
 
-float* ZeroEngine::Impl::master_at(const zero::ParameterPlace& place, size_t bucket_offset) const {
-  float* masters = masters_->of(place.owner, place.bucket);
+float* ZeroEngine::Impl::master_at(const zero::ParameterPlace& place, uint32_t bucket, size_t bucket_offset) const {
+  float* masters = masters_->of(place.owner, bucket);
   if (masters == nullptr) return nullptr;
-  return masters + (bucket_offset - zero::owned_begin(layout.bucket_of(place), layout.stage, context_.rank()));
+  return masters + (bucket_offset - zero::owned_begin(layout.bucket(place, bucket), layout.stage, context_.rank()));
 }
 
 std::span<const ParameterView> ZeroEngine::Impl::views(UnitId unit) const noexcept {
@@ -123,7 +127,10 @@ std::span<const ParameterView> ZeroEngine::Impl::views(UnitId unit) const noexce
 
 UnitState ZeroEngine::Impl::state(UnitId unit) const noexcept {
   if (unit >= runs_.size()) return UnitState::kSharded;
-  if (layout.stage.shards_values && !schedule_.is_gathered(unit)) return UnitState::kSharded;
+  if (layout.stage.shards_values) {
+    if (!schedule_.is_partly_gathered(unit)) return UnitState::kSharded;
+    if (!schedule_.is_gathered(unit)) return UnitState::kGathering;
+  }
   return values_->arriving(unit) ? UnitState::kGathering : UnitState::kGathered;
 }
 

@@ -63,13 +63,15 @@ struct ZeroEngine::Impl {
   };
 
   void index_pieces();
+  void index_piece(UnitId unit, uint32_t parameter, uint32_t bucket);
   void watch_memory();
-  // The elements that this rank optimizes (stage 0: all), and those it holds the values of (stages 0 to 2: all).
-  std::optional<zero::Run> owned_run(const zero::ParameterPlace& place) const;
-  std::optional<zero::Run> held_run(const zero::ParameterPlace& place) const;
-  std::byte* value_at(const zero::ParameterPlace& place, size_t bucket_offset) const;
+  // The elements in one bucket of a parameter that this rank optimizes (stage 0: all), and those it holds the values of
+  // (stages 0 to 2: all).
+  std::optional<zero::Run> owned_run(const zero::ParameterPlace& place, uint32_t bucket) const;
+  std::optional<zero::Run> held_run(const zero::ParameterPlace& place, uint32_t bucket) const;
+  std::byte* value_at(const zero::ParameterPlace& place, uint32_t bucket, size_t bucket_offset) const;
   // Null where a value has no master of its own. `bucket_offset` is in this rank's part.
-  float* master_at(const zero::ParameterPlace& place, size_t bucket_offset) const;
+  float* master_at(const zero::ParameterPlace& place, uint32_t bucket, size_t bucket_offset) const;
 
   Status enter(UnitId unit, Pass pass, StreamRef compute);
   Status leave(UnitId unit, Pass pass, StreamRef compute);
@@ -79,8 +81,11 @@ struct ZeroEngine::Impl {
   // Values that are read in mosaics may change once every rank has come here.
   Status finish_reading();
 
-  Status fill_parameter(const Fill& fill, UnitId unit, uint32_t parameter);
-  Status round_filled(const zero::ParameterPlace& place, size_t bucket_offset, std::span<const float> wide);
+  // Sets what this rank holds of a parameter in one bucket; fill(offset, values) as in fill_parameters.
+  using FillOne = std::function<void(size_t offset, std::span<float> values)>;
+  Status fill_run(const zero::ParameterPlace& place, uint32_t bucket, const FillOne& fill);
+  Status round_filled(const zero::ParameterPlace& place, uint32_t bucket, size_t bucket_offset,
+                      std::span<const float> wide);
   // No unit is entered, no whole gradients wait to be reduced, and finish_step() has ended the step.
   Status check_gradients_final(std::string_view operation) const;
   // Nothing that this rank owns has changed outside an update.
@@ -101,7 +106,9 @@ struct ZeroEngine::Impl {
 
   HostStream stream_;
   zero::Context context_;
+  const size_t gradient_capacity_;  // of the memory that whole gradients are borrowed from (stages 2 and 3)
   zero::Schedule schedule_;
+  const zero::BucketOffsets trainable_offsets_;
   std::unique_ptr<zero::Values> values_;
   std::unique_ptr<zero::Gradients> gradients_;
   std::optional<zero::Masters> masters_;

@@ -12,46 +12,50 @@ namespace shardcomm {
 Status ZeroEngine::Impl::fill_parameters(const Fill& fill) {
   SHARDCOMM_TRY(prepare_to_change_values("fill_parameters"));
   for (UnitId u = 0; u < layout.units.size(); ++u) {
-    for (uint32_t p = 0; p < layout.units[u].parameters.size(); ++p) SHARDCOMM_TRY(fill_parameter(fill, u, p));
+    const auto& parameters = layout.units[u].parameters;
+    for (uint32_t p = 0; p < parameters.size(); ++p) {
+      if (parameters[p].tied) continue;
+      const auto fill_one = [&](size_t offset, std::span<float> values) { fill(u, p, offset, values); };
+      for (const uint32_t b : parameters[p].buckets()) SHARDCOMM_TRY(fill_run(parameters[p], b, fill_one));
+    }
     seals_.seal(u);
   }
   updating_ = false;
   return {};
 }
 
-Status ZeroEngine::Impl::fill_parameter(const Fill& fill, UnitId unit, uint32_t parameter) {
+Status ZeroEngine::Impl::fill_run(const zero::ParameterPlace& place, uint32_t bucket, const FillOne& fill) {
   constexpr size_t kMostAtOnce = 64 * 1024;
-  const zero::ParameterPlace& place = layout.units[unit].parameters[parameter];
-  const auto held = place.tied ? std::nullopt : held_run(place);
+  const auto held = held_run(place, bucket);
   if (!held) return {};
   if (place.dtype == DType::kF32) {
-    auto* values = reinterpret_cast<float*>(value_at(place, held->bucket_offset));
-    fill(unit, parameter, held->parameter_offset, {values, held->count});
+    auto* values = reinterpret_cast<float*>(value_at(place, bucket, held->bucket_offset));
+    fill(held->parameter_offset, {values, held->count});
     return {};
   }
   std::vector<float> wide;
   for (size_t done = 0; done < held->count; done += wide.size()) {
     wide.resize(std::min(kMostAtOnce, held->count - done));
-    fill(unit, parameter, held->parameter_offset + done, wide);
-    SHARDCOMM_TRY(round_filled(place, held->bucket_offset + done, wide));
+    fill(held->parameter_offset + done, wide);
+    SHARDCOMM_TRY(round_filled(place, bucket, held->bucket_offset + done, wide));
   }
   return {};
 }
 
 // Values of all that this rank holds, masters of what it optimizes.
-Status ZeroEngine::Impl::round_filled(const zero::ParameterPlace& place, size_t bucket_offset,
+Status ZeroEngine::Impl::round_filled(const zero::ParameterPlace& place, uint32_t bucket, size_t bucket_offset,
                                       std::span<const float> wide) {
   const kernels::CastLaunch cast{.source = wide.data(),
                                  .source_dtype = DType::kF32,
-                                 .target = value_at(place, bucket_offset),
+                                 .target = value_at(place, bucket, bucket_offset),
                                  .target_dtype = DType::kBF16,
                                  .count = wide.size()};
   SHARDCOMM_TRY(kernels::launch(cast, StreamRef::caller()));
-  const auto owned = owned_run(place);
+  const auto owned = owned_run(place, bucket);
   if (!place.trainable || !owned) return {};
   const size_t begin = std::max(bucket_offset, owned->bucket_offset);
   const size_t end = std::min(bucket_offset + wide.size(), owned->bucket_offset + owned->count);
-  if (begin < end) std::copy_n(wide.data() + (begin - bucket_offset), end - begin, master_at(place, begin));
+  if (begin < end) std::copy_n(wide.data() + (begin - bucket_offset), end - begin, master_at(place, bucket, begin));
   return {};
 }
 

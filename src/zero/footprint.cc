@@ -68,12 +68,16 @@ Footprint footprint_of(const Layout& layout) noexcept {
       .moment_bytes = 2 * owned_bytes};
 }
 
-size_t gather_bytes_sent(const Layout& layout, UnitId unit) noexcept {
-  return peers(layout) * layout.units[unit].shard_bytes;
+size_t gather_bytes_sent(const Layout& layout, UnitId unit, const Transfer& transfer) noexcept {
+  size_t bytes = 0;
+  for (const UnitBucket& bucket : layout.units[unit].buckets_of(transfer)) {
+    bytes += bucket.mosaic ? 0 : bucket.shard_bytes();
+  }
+  return peers(layout) * bytes;
 }
-size_t reduce_bytes_sent(const Layout& layout, UnitId unit) noexcept {
+size_t reduce_bytes_sent(const Layout& layout, UnitId unit, const Transfer& transfer) noexcept {
   size_t count = 0;
-  for (const UnitBucket& bucket : layout.units[unit].buckets) count += bucket.trainable ? bucket.shard_count : 0;
+  for (const UnitBucket& bucket : layout.units[unit].buckets_of(transfer)) count += bucket.shard_count;
   return peers(layout) * count * size_of(layout.gradient_dtype) * (layout.stage.shards_updates ? 1 : 2);
 }
 size_t publish_bytes_sent(const Layout& layout, UnitId unit) noexcept {

@@ -36,8 +36,8 @@ struct Footprint {
 Footprint footprint_of(const Layout& layout) noexcept;
 
 // Payload that peers take from this rank.
-size_t gather_bytes_sent(const Layout& layout, UnitId unit) noexcept;
-size_t reduce_bytes_sent(const Layout& layout, UnitId unit) noexcept;
+size_t gather_bytes_sent(const Layout& layout, UnitId unit, const Transfer& transfer) noexcept;
+size_t reduce_bytes_sent(const Layout& layout, UnitId unit, const Transfer& transfer) noexcept;
 size_t publish_bytes_sent(const Layout& layout, UnitId unit) noexcept;  // new values, after the optimizer
 
 }  // namespace shardcomm::zero

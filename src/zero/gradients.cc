@@ -1,6 +1,7 @@
 #include "zero/gradients.h"
 
 #include "kernels/kernels.h"
+#include "zero/transfer.h"
 
 namespace shardcomm::zero {
 namespace {
@@ -21,14 +22,15 @@ Gradients::Gradients(const Context& context, Window window, Buffer sums)
       window_(std::move(window)),
       sums_(std::move(sums)),
       offsets_(trainable_offsets(context.layout)),
-      arena_(context.layout.stage.shards_gradients ? window_.size_bytes() : 0),
       pool_(window_.data(), Purpose::kUnreduced, context.account, grow_windows(context)),
       units_(context.layout.units.size()) {
-  if (context.layout.stage.shards_gradients) return;
   std::byte* base = window_.data();
   for (size_t u = 0; u < units_.size(); ++u) {
-    units_[u].permanent = base;
-    base += context.layout.units[u].gradient_bytes;
+    const UnitLayout& unit = context.layout.units[u];
+    units_[u].parts.resize(unit.gradient_transfers.size());
+    if (context.layout.stage.shards_gradients) continue;
+    units_[u].whole = base;
+    base += unit.gradient_bytes;
   }
 }
 
@@ -44,23 +46,36 @@ Result<std::unique_ptr<Gradients>> Gradients::create(const Context& context, siz
 
 Gradients::~Gradients() = default;
 
-Status Gradients::open(UnitId unit, StreamRef compute) {
+Status Gradients::open(UnitId unit, std::optional<size_t> offset, StreamRef compute) {
   Unit& state = units_[unit];
   const size_t bytes = context_.layout.units[unit].gradient_bytes;
   if (context_.layout.stage.shards_gradients) {
-    state.offset = arena_.allocate(bytes);
-    SHARDCOMM_TRY_ASSIGN(state.borrowed, pool_.acquire(state.offset, bytes, compute));
-    return kernels::launch(kernels::FillLaunch{.target = state.borrowed.data, .bytes = bytes}, compute);
+    SHARDCOMM_TRY(borrow(unit, offset, compute));
+    return kernels::launch(kernels::FillLaunch{.target = state.whole, .bytes = bytes}, compute);
   }
-  if (state.reduced) SHARDCOMM_TRY(compute.wait(*state.reduced));
-  if (in_place_ && state.summed) SHARDCOMM_TRY(carry_sums(unit, compute));
+  for (const Part& part : state.parts) {
+    if (part.reduced) SHARDCOMM_TRY(compute.wait(*part.reduced));
+  }
+  state.carried = in_place_ && state.parts.front().summed;
+  if (state.carried) SHARDCOMM_TRY(carry_sums(unit, compute));
   if (std::exchange(state.zeros, false)) return {};
-  return kernels::launch(kernels::FillLaunch{.target = state.permanent, .bytes = bytes}, compute);
+  return kernels::launch(kernels::FillLaunch{.target = state.whole, .bytes = bytes}, compute);
+}
+
+Status Gradients::borrow(UnitId unit, std::optional<size_t> offset, StreamRef compute) {
+  Unit& state = units_[unit];
+  const UnitLayout& layout = context_.layout.units[unit];
+  SHARDCOMM_TRY_ASSIGN(const Block block, pool_.acquire(offset, layout.gradient_bytes, compute));
+  state.whole = block.data;
+  for (size_t t = 0; t < state.parts.size(); ++t) {
+    const Transfer& transfer = layout.gradient_transfers[t];
+    state.parts[t].borrowed = {block.data + transfer.begin_bytes, transfer.bytes};
+  }
+  return {};
 }
 
 // The whole gradients are about to be zeroed, and the sums are part of them.
 Status Gradients::carry_sums(UnitId unit, StreamRef compute) {
-  Unit& state = units_[unit];
   if (carry_.size_bytes() == 0) {
     const size_t bytes = owned_trainable_count(context_.layout) * sizeof(float);
     SHARDCOMM_TRY_ASSIGN(carry_, Buffer::create(bytes, "gradients of earlier micro-batches"));
@@ -76,64 +91,63 @@ Status Gradients::carry_sums(UnitId unit, StreamRef compute) {
                                    .count = owned_count(buckets[b], context_.layout.stage)};
     SHARDCOMM_TRY(kernels::launch(copy, compute));
   }
-  state.summed = false;
-  state.carried = true;
   return {};
 }
 
-Status Gradients::reduce(UnitId unit, StreamRef compute) {
-  Unit& state = units_[unit];
+Status Gradients::reduce(UnitId unit, uint32_t transfer, StreamRef compute) {
+  Part& part = units_[unit].parts[transfer];
   const UnitLayout& layout = context_.layout.units[unit];
   SHARDCOMM_TRY_ASSIGN(const Event computed, Event::record(compute));
   SHARDCOMM_TRY(context_.stream.wait(computed));
   // Straight into the sums, or into this rank's part of the whole gradients and from there into the sums.
-  const bool straight = !in_place_ && !state.summed && context_.layout.gradient_dtype == DType::kF32;
+  const bool straight = !in_place_ && !part.summed && context_.layout.gradient_dtype == DType::kF32;
   StreamSpan span = StreamSpan::begin(context_.stream);
-  SHARDCOMM_TRY(enqueue_collectives(unit, straight));
-  SHARDCOMM_TRY(enqueue_sums(unit, straight));
-  SHARDCOMM_TRY(span.end(context_.stream, Lane::kReduce, context_, layout.name, layout.gradient_bytes));
+  SHARDCOMM_TRY(enqueue_collectives(unit, transfer, straight));
+  SHARDCOMM_TRY(enqueue_sums(unit, transfer, straight));
+  SHARDCOMM_TRY(span.end(context_.stream, Lane::kReduce, context_,
+                         transfer_name(layout, layout.gradient_transfers, transfer),
+                         layout.gradient_transfers[transfer].bytes));
   if (context_.options.poison_freed && context_.layout.stage.shards_gradients) {
-    SHARDCOMM_TRY(kernels::launch(poisoning(state.borrowed.data, state.borrowed.bytes), context_.stream));
+    SHARDCOMM_TRY(kernels::launch(poisoning(part.borrowed.data, part.borrowed.bytes), context_.stream));
   }
   SHARDCOMM_TRY_ASSIGN(Event reduced, Event::record(context_.stream));
-  state.reduced = std::move(reduced);
-  state.summed = true;
-  state.carried = false;
+  part.reduced = std::move(reduced);
+  part.summed = true;
   return {};
 }
 
 // Stage 0 reduces as the others do and then gathers, so that its sums have their bits.
-Status Gradients::enqueue_collectives(UnitId unit, bool straight) {
+Status Gradients::enqueue_collectives(UnitId unit, uint32_t transfer, bool straight) {
   const UnitLayout& layout = context_.layout.units[unit];
+  const Transfer& part = layout.gradient_transfers[transfer];
+  const std::string name = transfer_name(layout, layout.gradient_transfers, transfer);
   const DType dtype = context_.layout.gradient_dtype;
   std::vector<ReduceItem> reduces;
   std::vector<GatherItem> gathers;
-  for (uint32_t b = 0; b < layout.buckets.size(); ++b) {
+  for (uint32_t b = part.first_bucket; b < part.end_bucket; ++b) {
     const UnitBucket& bucket = layout.buckets[b];
-    if (!bucket.trainable) continue;
     void* shard = straight ? static_cast<void*>(sum(unit, b)) : own_part(unit, bucket);
     reduces.push_back({whole(unit, bucket), shard, bucket.shard_count, dtype, ReduceOp::kSum});
     gathers.push_back({own_part(unit, bucket), whole(unit, bucket), bucket.shard_count, dtype});
   }
-  SHARDCOMM_TRY(
-      context_.comm.reduce_scatter_many(reduces, context_.stream, collective_label("reduce", layout.name)).status());
+  SHARDCOMM_TRY(context_.comm.reduce_scatter_many(reduces, context_.stream, collective_label("reduce", name)).status());
   if (context_.layout.stage.shards_updates) return {};
-  return context_.comm.all_gather_many(gathers, context_.stream, collective_label("spread", layout.name)).status();
+  return context_.comm.all_gather_many(gathers, context_.stream, collective_label("spread", name)).status();
 }
 
-Status Gradients::enqueue_sums(UnitId unit, bool straight) {
+Status Gradients::enqueue_sums(UnitId unit, uint32_t transfer, bool straight) {
   if (straight) return {};
   const Unit& state = units_[unit];
   if (in_place_ && !state.carried) return {};
-  const auto& buckets = context_.layout.units[unit].buckets;
-  for (uint32_t b = 0; b < buckets.size(); ++b) {
-    const UnitBucket& bucket = buckets[b];
-    if (!bucket.trainable) continue;
+  const UnitLayout& layout = context_.layout.units[unit];
+  const Transfer& part = layout.gradient_transfers[transfer];
+  for (uint32_t b = part.first_bucket; b < part.end_bucket; ++b) {
+    const UnitBucket& bucket = layout.buckets[b];
     const size_t count = owned_count(bucket, context_.layout.stage);
     const DType dtype = context_.layout.gradient_dtype;
     const void* term = context_.layout.stage.shards_updates ? own_part(unit, bucket) : whole(unit, bucket);
     if (in_place_) term = carry_.floats() + offsets_[unit][b];
-    if (in_place_ || state.summed) {
+    if (in_place_ || state.parts[transfer].summed) {
       const kernels::AccumulateLaunch add{.sum = sum(unit, b), .term = term, .dtype = dtype, .count = count};
       SHARDCOMM_TRY(kernels::launch(add, context_.stream));
     } else {
@@ -145,27 +159,25 @@ Status Gradients::enqueue_sums(UnitId unit, bool straight) {
   return {};
 }
 
-void Gradients::give_back(UnitId unit, const std::optional<Event>& last_use) {
-  Unit& state = units_[unit];
-  if (state.offset) arena_.release(*std::exchange(state.offset, std::nullopt));
-  pool_.release(state.borrowed, last_use);
-}
-
-Status Gradients::retire(UnitId unit) {
-  if (context_.layout.stage.shards_gradients) give_back(unit, units_[unit].reduced);
-  return {};
+void Gradients::retire(UnitId unit, uint32_t transfer) {
+  if (!context_.layout.stage.shards_gradients) return;
+  Part& part = units_[unit].parts[transfer];
+  pool_.release(part.borrowed, part.reduced);
 }
 
 Status Gradients::discard(UnitId unit, StreamRef compute) {
   if (!context_.layout.stage.shards_gradients) return {};
   SHARDCOMM_TRY_ASSIGN(const Event last_use, Event::record(compute));
-  give_back(unit, last_use);
+  for (Part& part : units_[unit].parts) pool_.release(part.borrowed, last_use);
+  units_[unit].whole = nullptr;
   return {};
 }
 
 Status Gradients::synchronize(Deadline deadline) const {
   for (const Unit& unit : units_) {
-    if (unit.reduced) SHARDCOMM_TRY(unit.reduced->synchronize(deadline));
+    for (const Part& part : unit.parts) {
+      if (part.reduced) SHARDCOMM_TRY(part.reduced->synchronize(deadline));
+    }
   }
   return {};
 }
@@ -178,16 +190,17 @@ Status Gradients::zero() {
   SHARDCOMM_TRY(zeros(sums_.data(), sums_.size_bytes()));
   for (Unit& unit : units_) {
     unit.zeros = true;
-    unit.summed = false;
     unit.carried = false;
-    unit.reduced.reset();
+    for (Part& part : unit.parts) {
+      part.summed = false;
+      part.reduced.reset();
+    }
   }
   return {};
 }
 
 std::byte* Gradients::whole(UnitId unit, const UnitBucket& bucket) const noexcept {
-  const Unit& state = units_[unit];
-  std::byte* base = context_.layout.stage.shards_gradients ? state.borrowed.data : state.permanent;
+  std::byte* base = units_[unit].whole;
   return base == nullptr || !bucket.trainable ? nullptr : base + bucket.gradient_offset_bytes;
 }
 

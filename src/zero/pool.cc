@@ -12,8 +12,13 @@ Pool::~Pool() {
   for (const ExtraBlock& extra : extra_) account_.remove(purpose_, extra.bytes);
 }
 
-bool Pool::is_extra(const std::byte* data) const noexcept {
-  return std::any_of(extra_.begin(), extra_.end(), [&](const ExtraBlock& extra) { return extra.memory.data == data; });
+Pool::ExtraBlock* Pool::extra_of(const std::byte* data) noexcept {
+  const auto holds = [&](const ExtraBlock& extra) {
+    const std::byte* begin = extra.memory.data;
+    return !std::less<>()(data, begin) && std::less<>()(data, begin + extra.bytes);
+  };
+  const auto found = std::find_if(extra_.begin(), extra_.end(), holds);
+  return found == extra_.end() ? nullptr : &*found;
 }
 
 Result<Block> Pool::acquire(std::optional<size_t> offset, size_t bytes, StreamRef user) {
@@ -33,14 +38,14 @@ Result<Block> Pool::acquire(std::optional<size_t> offset, size_t bytes, StreamRe
 Result<Block> Pool::acquire_extra(size_t bytes) {
   ExtraBlock* best = nullptr;
   for (ExtraBlock& extra : extra_) {
-    if (extra.idle && extra.bytes >= bytes && (best == nullptr || extra.bytes < best->bytes)) best = &extra;
+    if (extra.used_bytes == 0 && extra.bytes >= bytes && (best == nullptr || extra.bytes < best->bytes)) best = &extra;
   }
   if (best == nullptr) {
     SHARDCOMM_TRY_ASSIGN(Extra memory, grow_(bytes));
     account_.add(purpose_, bytes);
-    best = &extra_.emplace_back(ExtraBlock{std::move(memory), bytes, true});
+    best = &extra_.emplace_back(ExtraBlock{std::move(memory), bytes, 0});
   }
-  best->idle = false;
+  best->used_bytes = bytes;
   return Block{best->memory.data, bytes};
 }
 
@@ -56,8 +61,8 @@ Status Pool::wait_for_last_use(const Block& block, StreamRef user) {
 
 void Pool::release(Block& block, const std::optional<Event>& last_use) {
   if (last_use && !last_use->done()) freed_.push_back({block.data, block.data + block.bytes, *last_use});
-  if (is_extra(block.data)) {
-    for (ExtraBlock& extra : extra_) extra.idle = extra.idle || extra.memory.data == block.data;
+  if (ExtraBlock* extra = extra_of(block.data)) {
+    extra->used_bytes -= block.bytes;
   } else {
     account_.remove(purpose_, block.bytes);
     placed_bytes_ -= block.bytes;
@@ -67,9 +72,9 @@ void Pool::release(Block& block, const std::optional<Event>& last_use) {
 
 void Pool::trim() {
   for (const ExtraBlock& extra : extra_) {
-    if (extra.idle) account_.remove(purpose_, extra.bytes);
+    if (extra.used_bytes == 0) account_.remove(purpose_, extra.bytes);
   }
-  std::erase_if(extra_, [](const ExtraBlock& extra) { return extra.idle; });
+  std::erase_if(extra_, [](const ExtraBlock& extra) { return extra.used_bytes == 0; });
 }
 
 }  // namespace shardcomm::zero

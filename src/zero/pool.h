@@ -34,6 +34,7 @@ class Pool {
 
   // What `user` enqueues from here on may use the block.
   Result<Block> acquire(std::optional<size_t> offset, size_t bytes, StreamRef user);
+  // `block` may be a part of what acquire gave; each byte goes back once.
   void release(Block& block, const std::optional<Event>& last_use);
   // Returns idle extra memory. Only while nothing is in flight.
   void trim();
@@ -47,12 +48,12 @@ class Pool {
   struct ExtraBlock {
     Extra memory;
     size_t bytes;
-    bool idle;
+    size_t used_bytes;
   };
 
   Result<Block> acquire_extra(size_t bytes);
   Status wait_for_last_use(const Block& block, StreamRef user);
-  bool is_extra(const std::byte* data) const noexcept;
+  ExtraBlock* extra_of(const std::byte* data) noexcept;  // null: it was placed
 
   std::byte* base_;
   size_t placed_bytes_ = 0;

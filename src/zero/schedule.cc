@@ -15,49 +15,17 @@ bool contains(const std::vector<UnitId>& ids, UnitId id) { return std::find(ids.
 std::string_view text(Pass pass) { return pass == Pass::kForward ? "forward" : "backward"; }
 
 constexpr size_t kNever = std::numeric_limits<size_t>::max();
-
-size_t bytes_of(const Layout& layout, const std::vector<UnitId>& units) {
-  size_t bytes = 0;
-  for (const UnitId id : units) bytes += layout.units[id].value_bytes;
-  return bytes;
-}
-
-// What any two units need at once, tied ones with their owners: so that the next gather always fits beside the current.
-size_t two_largest_units(const Layout& layout) {
-  size_t largest = 0;
-  for (size_t i = 0; i < layout.units.size(); ++i) {
-    const std::vector<UnitId>& needs = layout.units[i].needs;
-    const size_t own = bytes_of(layout, needs);
-    for (size_t j = i; j < layout.units.size(); ++j) {
-      size_t bytes = own;
-      for (const UnitId id : layout.units[j].needs) bytes += contains(needs, id) ? 0 : layout.units[id].value_bytes;
-      largest = std::max(largest, bytes);
-    }
-  }
-  return largest;
-}
-
-size_t limit_of(const Layout& layout, const ZeroOptions& options) {
-  if (!options.free_after_forward) return kNever;  // all units end up gathered anyway
-  return options.gathered_bytes_limit != 0 ? options.gathered_bytes_limit : two_largest_units(layout);
-}
-
-// A limit below what one unit needs cannot be kept.
-size_t arena_capacity(const Layout& layout, const ZeroOptions& options) {
-  if (!layout.stage.shards_values) return 0;
-  size_t largest = 0;
-  for (const UnitLayout& unit : layout.units) largest = std::max(largest, bytes_of(layout, unit.needs));
-  return std::min(layout.total(&UnitLayout::value_bytes), std::max(limit_of(layout, options), largest));
-}
+// Reductions that keep their memory: one runs and one waits. Older ones give it back, each with its own event.
+constexpr size_t kMostInFlight = 2;
 
 }  // namespace
 
-Schedule::Schedule(const Layout& layout, const ZeroOptions& options)
+Schedule::Schedule(const Layout& layout, const ZeroOptions& options, size_t gradient_capacity)
     : layout_(layout),
       options_(options),
       gathers_(layout.stage.shards_values),
-      limit_bytes_(limit_of(layout, options)),
-      arena_(arena_capacity(layout, options)),
+      gathered_(layout, options),
+      gradient_arena_(layout.stage.shards_gradients ? gradient_capacity : 0),
       states_(layout.units.size()),
       order_(layout.units.size()) {
   for (const UnitLayout& unit : layout.units) {
@@ -105,7 +73,11 @@ Status Schedule::after(UnitId unit, Pass pass, bool sync, std::vector<Action>& a
   }
   state.entered = false;
   for (const UnitId id : layout.needs) {
-    if (--states_[id].users == 0 && states_[id].gathered && !keep_after(id)) free(id, actions);
+    if (--states_[id].users == 0 && gathered_.is_begun(id) && !keep_after(id)) free(id, actions);
+  }
+  // The next unit's missing transfers are gathered before the reductions, which nothing waits for.
+  if (gathers_ && options_.prefetch_units > 0) {
+    if (const auto use = order_.ahead(0)) gather_ahead(use->unit, actions);
   }
   if (pass == Pass::kForward) return {};
   for (const UnitId id : layout.contributes) {
@@ -131,22 +103,26 @@ Status Schedule::finish(bool sync, std::vector<Action>& actions) {
     states_[id].gradient_uses_left = states_[id].gradient_uses;
     if (sync) reduce(id, actions);
   }
-  retire_down_to(0, actions);
+  while (!in_flight_.empty()) retire_oldest(actions);
   order_.finish();
   return {};
 }
 
 void Schedule::discard_gradients(std::vector<Action>& actions) {
   for (UnitId id = 0; id < states_.size(); ++id) {
-    if (!states_[id].gradient) continue;
-    states_[id].gradient = false;
+    State& state = states_[id];
+    if (!state.gradient) continue;
+    state.gradient = false;
+    for (const Transfer& transfer : layout_.units[id].gradient_transfers) {
+      if (state.gradient_offset) gradient_arena_.release(*state.gradient_offset + transfer.begin_bytes);
+    }
     actions.push_back({Kind::kDiscard, id});
   }
 }
 
 void Schedule::drop_gathered(std::vector<Action>& actions) {
   for (UnitId id = 0; id < states_.size(); ++id) {
-    if (states_[id].gathered && states_[id].users == 0) free(id, actions);
+    if (gathered_.is_begun(id) && states_[id].users == 0) free(id, actions);
   }
 }
 
@@ -162,18 +138,6 @@ std::string Schedule::unreduced_unit() const {
     if (states_[id].gradient) return layout_.units[id].name;
   }
   return {};
-}
-
-size_t Schedule::missing_bytes(UnitId unit) const {
-  size_t bytes = 0;
-  for (const UnitId id : layout_.units[unit].needs) {
-    if (!states_[id].gathered) bytes += layout_.units[id].value_bytes;
-  }
-  return bytes;
-}
-
-bool Schedule::fits_limit(size_t more_bytes) const noexcept {
-  return gathered_bytes_ <= limit_bytes_ && more_bytes <= limit_bytes_ - gathered_bytes_;
 }
 
 // How many uses from now; kNever when none is expected.
@@ -194,61 +158,46 @@ bool Schedule::keep_after(UnitId unit) const {
   if (!options_.free_after_forward || next == 0) return true;
   if (next > static_cast<size_t>(options_.prefetch_units)) return false;
   std::vector<UnitId> sooner;
+  size_t bytes = 0;
   for (size_t i = 0; i < next; ++i) {
     for (const UnitId id : layout_.units[order_.ahead(i)->unit].needs) {
-      if (!states_[id].gathered && !contains(sooner, id)) sooner.push_back(id);
+      if (contains(sooner, id)) continue;
+      sooner.push_back(id);
+      bytes += gathered_.missing_bytes(id);
     }
   }
-  return fits_limit(bytes_of(layout_, sooner));
+  return gathered_.fits_limit(bytes);
 }
 
-// Where all units stay gathered, each has its own place.
-std::optional<size_t> Schedule::place(UnitId unit) {
-  if (options_.free_after_forward) return arena_.allocate(layout_.units[unit].value_bytes);
-  size_t offset = 0;
-  for (UnitId id = 0; id < unit; ++id) offset += layout_.units[id].value_bytes;
-  return offset;
-}
-
-void Schedule::gather(UnitId unit, std::optional<size_t> offset, std::vector<Action>& actions) {
-  states_[unit].gathered = true;
-  states_[unit].offset = offset;
-  gathered_bytes_ += layout_.units[unit].value_bytes;
-  actions.push_back({Kind::kGather, unit});
-}
-
-// What was gathered for uses that did not come, or come later, gives way.
+// Evicts units gathered for uses that did not happen or are further away.
 void Schedule::gather_needs(UnitId unit, std::vector<Action>& actions) {
-  const size_t missing = missing_bytes(unit);
-  while (missing > 0 && !fits_limit(missing) && evict_one(actions)) continue;
-  for (const UnitId id : layout_.units[unit].needs) {
-    if (states_[id].gathered) continue;
-    std::optional<size_t> offset;
-    if (layout_.units[id].value_bytes > 0) {
-      offset = place(id);
-      while (!offset && evict_one(actions)) offset = place(id);
+  const std::vector<UnitId>& needs = layout_.units[unit].needs;
+  size_t missing = 0;
+  for (const UnitId id : needs) missing += gathered_.missing_bytes(id);
+  while (missing > 0 && !gathered_.fits_limit(missing) && evict_one(actions)) continue;
+  for (const UnitId id : needs) {
+    if (gathered_.is_whole(id)) continue;
+    bool placed = gathered_.place(id);
+    while (!placed && evict_one(actions)) placed = gathered_.place(id);
+    if (!placed && gathered_.is_begun(id)) {  // nested units have taken the place of its rest
+      free(id, actions);
+      static_cast<void>(gathered_.place(id));
     }
-    gather(id, offset, actions);
+    while (!gathered_.is_whole(id)) actions.push_back({Kind::kGather, id, gathered_.take_next(id)});
   }
 }
 
-// All that the unit needs, or nothing (false).
+// Gathers as much of what the unit needs as the limit and the arena hold. Returns whether that is all of it.
 bool Schedule::gather_ahead(UnitId unit, std::vector<Action>& actions) {
-  if (!fits_limit(missing_bytes(unit))) return false;
-  std::vector<std::pair<UnitId, std::optional<size_t>>> places;
   for (const UnitId id : layout_.units[unit].needs) {
-    if (states_[id].gathered) continue;
-    const bool takes_none = layout_.units[id].value_bytes == 0;
-    const auto offset = takes_none ? std::nullopt : place(id);
-    if (!offset && !takes_none) {
-      for (const auto& [unused, taken] : places) {
-        if (taken) arena_.release(*taken);
-      }
-      return false;
+    if (gathered_.is_whole(id)) continue;
+    if (!gathered_.is_begun(id) && !gathered_.place(id) && !gathered_.place_at_edge(id)) return false;
+    while (!gathered_.is_whole(id)) {
+      const auto next = gathered_.take_next_if_it_fits(id);
+      if (!next) return false;
+      actions.push_back({Kind::kGather, id, *next});
     }
-    places.emplace_back(id, offset);
   }
-  for (const auto& [id, offset] : places) gather(id, offset, actions);
   return true;
 }
 
@@ -257,7 +206,7 @@ bool Schedule::evict_one(std::vector<Action>& actions) {
   std::optional<UnitId> victim;
   size_t victim_use = 0;
   for (UnitId id = 0; id < states_.size(); ++id) {
-    if (!states_[id].gathered || states_[id].users > 0) continue;
+    if (!gathered_.is_begun(id) || states_[id].users > 0) continue;
     const size_t use = next_use(id);
     if (!victim || use > victim_use) {
       victim = id;
@@ -269,37 +218,47 @@ bool Schedule::evict_one(std::vector<Action>& actions) {
 }
 
 void Schedule::free(UnitId unit, std::vector<Action>& actions) {
-  State& state = states_[unit];
-  if (options_.free_after_forward && state.offset) arena_.release(*state.offset);
-  state.gathered = false;
-  state.offset.reset();
-  gathered_bytes_ -= layout_.units[unit].value_bytes;
+  gathered_.release(unit);
   actions.push_back({Kind::kFree, unit});
 }
 
-// One reduction may be behind the unit that computes; older ones have had that unit's time.
+// The reductions of one unit may be in flight behind the unit that computes; older ones have had that unit's time.
 void Schedule::open_gradients(UnitId unit, std::vector<Action>& actions) {
   State& state = states_[unit];
   if (state.gradient) return;
-  while (std::find(in_flight_.begin(), in_flight_.end(), unit) != in_flight_.end())
-    retire_down_to(in_flight_.size() - 1, actions);
-  retire_down_to(1, actions);
+  const auto is_of_unit = [&](const Reduction& reduction) { return reduction.unit == unit; };
+  while (std::any_of(in_flight_.begin(), in_flight_.end(), is_of_unit)) retire_oldest(actions);
+  while (!in_flight_.empty() && in_flight_.front().unit != in_flight_.back().unit) retire_oldest(actions);
   state.gradient = true;
   state.gradient_uses_left = state.gradient_uses;
+  state.gradient_offset = gradient_arena_.find(layout_.units[unit].gradient_bytes);
+  for (const Transfer& transfer : layout_.units[unit].gradient_transfers) {
+    if (state.gradient_offset) gradient_arena_.take(*state.gradient_offset + transfer.begin_bytes, transfer.bytes);
+  }
   actions.push_back({Kind::kOpen, unit});
 }
 
+// Reduces from the middle of the arena outwards: the transfers that remain in flight lie at its edge, and the unit that
+// opens next finds the rest in one piece.
 void Schedule::reduce(UnitId unit, std::vector<Action>& actions) {
   states_[unit].gradient = false;
-  in_flight_.push_back(unit);
-  actions.push_back({Kind::kReduce, unit});
+  const auto count = static_cast<uint32_t>(layout_.units[unit].gradient_transfers.size());
+  const bool downwards = states_[unit].gradient_offset == 0;
+  for (uint32_t i = 0; i < count; ++i) {
+    const uint32_t transfer = downwards ? count - 1 - i : i;
+    if (in_flight_.size() == kMostInFlight) retire_oldest(actions);
+    in_flight_.push_back({unit, transfer});
+    actions.push_back({Kind::kReduce, unit, transfer});
+  }
 }
 
-void Schedule::retire_down_to(size_t in_flight, std::vector<Action>& actions) {
-  while (in_flight_.size() > in_flight) {
-    actions.push_back({Kind::kRetire, in_flight_.front()});
-    in_flight_.pop_front();
+void Schedule::retire_oldest(std::vector<Action>& actions) {
+  const auto [unit, transfer] = in_flight_.front();
+  in_flight_.pop_front();
+  if (const auto offset = states_[unit].gradient_offset) {
+    gradient_arena_.release(*offset + layout_.units[unit].gradient_transfers[transfer].begin_bytes);
   }
+  actions.push_back({Kind::kRetire, unit, transfer});
 }
 
 }  // namespace shardcomm::zero

@@ -1,10 +1,10 @@
 #include "zero/seals.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
+
+#include "base/hash.h"
 
 namespace shardcomm::zero {
 namespace {
@@ -14,7 +14,7 @@ constexpr size_t kLineBytes = 64;
 }  // namespace
 
 uint64_t seal_of(std::span<const std::byte> bytes) noexcept {
-  if (bytes.size() <= kCompleteBytes) return XXH3_64bits(bytes.data(), bytes.size());
+  if (bytes.size() <= kCompleteBytes) return hash_bytes(bytes.data(), bytes.size());
   std::array<std::byte, kSampledLines * kLineBytes> sample;
   const size_t last = bytes.size() - kLineBytes;
   for (size_t i = 0; i < kSampledLines; ++i) {
@@ -22,7 +22,7 @@ uint64_t seal_of(std::span<const std::byte> bytes) noexcept {
     const size_t begin = i + 1 == kSampledLines ? last : last / (kSampledLines - 1) * i / kLineBytes * kLineBytes;
     std::memcpy(sample.data() + i * kLineBytes, bytes.data() + begin, kLineBytes);
   }
-  return XXH3_64bits(sample.data(), sample.size());
+  return hash_bytes(sample.data(), sample.size());
 }
 
 void Seals::watch(UnitId unit, std::span<const std::byte> bytes, Writer writer) {

@@ -9,8 +9,8 @@
 #include <map>
 #include <set>
 
-#include "base/call.h"
 #include "base/hash.h"
+#include "zero/transfer.h"
 
 namespace shardcomm::zero {
 namespace {
@@ -69,6 +69,8 @@ class LayoutBuilder {
     }
     SHARDCOMM_TRY(pack(id, unit, true));
     SHARDCOMM_TRY(pack(id, unit, false));
+    unit.value_transfers = divide_values(unit, options_.bucket_bytes);
+    unit.gradient_transfers = divide_gradients(unit, options_.bucket_bytes);
     relate(id, unit);
     layout_.units.push_back(std::move(unit));
     return {};
@@ -112,6 +114,7 @@ class LayoutBuilder {
     return ParameterPlace{.owner = declared.owner,
                           .owner_parameter = declared.owner_parameter,
                           .bucket = 0,
+                          .bucket_count = 1,
                           .offset = 0,
                           .count = *count,
                           .dtype = spec.dtype,
@@ -138,40 +141,58 @@ class LayoutBuilder {
     std::vector<ParameterPlace*> places;
     for (ParameterPlace& place : unit.parameters) {
       if (place.tied || place.trainable != trainable) continue;
-      tensors.push_back({full_name(specs_[id], place.owner_parameter), place.count, place.dtype});
+      const std::vector<size_t>& shape = specs_[id].parameters[place.owner_parameter].shape;
+      tensors.push_back({.name = full_name(specs_[id], place.owner_parameter),
+                         .count = place.count,
+                         .dtype = place.dtype,
+                         .row_elements = shape.empty() || place.count == 0 ? 1 : place.count / shape.front()});
       places.push_back(&place);
     }
-    SHARDCOMM_TRY_ASSIGN(auto plan,
-                         BucketPlan::make(tensors, layout_.world_size, {options_.bucket_bytes, kAlignBytes}));
+    const BucketOptions bucket_options{
+        .target_bytes = options_.bucket_bytes, .align_bytes = kAlignBytes, .cut_tensors = !reads_mosaics()};
+    SHARDCOMM_TRY_ASSIGN(auto plan, BucketPlan::make(tensors, layout_.world_size, bucket_options));
     hash_.add(plan.fingerprint());
     const auto first = static_cast<uint32_t>(unit.buckets.size());
-    for (const BucketLayout& bucket : plan.buckets()) {
-      UnitBucket place{.dtype = bucket.dtype,
-                       .trainable = trainable,
-                       .shard_count = bucket.shard_count,
-                       .full_count = bucket.full_count,
-                       .shard_offset_bytes = unit.shard_bytes,
-                       .full_offset_bytes = unit.value_bytes};
-      if (options_.mosaic && layout_.stage.shards_values) make_mosaic(place);
-      if (place.mosaic) {
-        unit.mosaic_bytes += place.shard_bytes();
-      } else {
-        unit.shard_bytes += place.shard_bytes();
-        unit.value_bytes += place.full_count * size_of(place.dtype);
-      }
-      if (trainable) {
-        place.gradient_offset_bytes = unit.gradient_bytes;
-        unit.gradient_bytes += round_up(place.full_count * size_of(layout_.gradient_dtype));
-      }
-      hash_.add(place.full_count);
-      unit.buckets.push_back(place);
-    }
+    std::vector<bool> continues(plan.buckets().size());  // the tensor of the bucket before it
     for (size_t i = 0; i < places.size(); ++i) {
-      places[i]->bucket = first + plan.placements()[i].bucket;
-      places[i]->offset = plan.placements()[i].offset;
+      const Placement& placement = plan.placements()[i];
+      places[i]->bucket = first + placement.bucket;
+      places[i]->bucket_count = placement.bucket_count;
+      places[i]->offset = placement.offset;
+      for (uint32_t part = 1; part < placement.bucket_count; ++part) continues[placement.bucket + part] = true;
     }
+    for (size_t b = 0; b < continues.size(); ++b) add_bucket(unit, plan.buckets()[b], trainable, continues[b]);
+    unit.gradient_bytes = round_up(unit.gradient_bytes);
     return {};
   }
+
+  void add_bucket(UnitLayout& unit, const BucketLayout& planned, bool trainable, bool continues) {
+    UnitBucket bucket{.dtype = planned.dtype,
+                      .trainable = trainable,
+                      .shard_count = planned.shard_count,
+                      .full_count = planned.full_count,
+                      .shard_offset_bytes = unit.shard_bytes,
+                      .full_offset_bytes = unit.value_bytes,
+                      .gradient_offset_bytes = 0,
+                      .mosaic = false};
+    if (reads_mosaics()) make_mosaic(bucket);
+    if (bucket.mosaic) {
+      unit.mosaic_bytes += bucket.shard_bytes();
+    } else {
+      unit.shard_bytes += bucket.shard_bytes();
+      unit.value_bytes += bucket.full_bytes();
+    }
+    if (trainable) {
+      if (!continues) unit.gradient_bytes = round_up(unit.gradient_bytes);
+      bucket.gradient_offset_bytes = unit.gradient_bytes;
+      unit.gradient_bytes += bucket.full_count * size_of(layout_.gradient_dtype);
+    }
+    hash_.add(bucket.full_count);
+    unit.buckets.push_back(bucket);
+  }
+
+  // A mosaic is contiguous only in itself.
+  bool reads_mosaics() const noexcept { return options_.mosaic && layout_.stage.shards_values; }
 
   // Makes whole pages of the shards, unless that would add too much.
   void make_mosaic(UnitBucket& bucket) const {
@@ -224,12 +245,6 @@ class LayoutBuilder {
 
 }  // namespace
 
-size_t Layout::total(size_t UnitLayout::*member) const noexcept {
-  size_t sum = 0;
-  for (const UnitLayout& unit : units) sum += unit.*member;
-  return sum;
-}
-
 Result<Layout> make_layout(std::span<const UnitSpec> units, int world_size, const ZeroOptions& options) {
   if (world_size < 1) return Status(Code::kInvalidArgument, fmt::format("units for {} ranks", world_size));
   if (units.size() > std::numeric_limits<UnitId>::max()) return Status(Code::kInvalidArgument, "too many units");
@@ -237,25 +252,6 @@ Result<Layout> make_layout(std::span<const UnitSpec> units, int world_size, cons
   LayoutBuilder builder(units, world_size, options);
   for (size_t id = 0; id < units.size(); ++id) SHARDCOMM_TRY(builder.add(static_cast<UnitId>(id)));
   return std::move(builder).finish();
-}
-
-std::optional<Run> shard_run(const ParameterPlace& place, const UnitBucket& bucket, Rank rank) noexcept {
-  const size_t shard_begin = static_cast<size_t>(rank) * bucket.shard_count;
-  const size_t begin = std::max(place.offset, shard_begin);
-  const size_t end = std::min(place.offset + place.count, shard_begin + bucket.shard_count);
-  if (begin >= end) return std::nullopt;
-  return Run{begin - place.offset, begin, end - begin};
-}
-
-std::string full_name(const UnitSpec& unit, uint32_t parameter) {
-  return unit.name + "." + unit.parameters[parameter].name;
-}
-
-std::string collective_label(std::string_view verb, std::string_view unit) {
-  std::string label = fmt::format("{} {}", verb, unit);
-  if (label.size() < kLabelBytes) return label;
-  const size_t kept = kLabelBytes - 1 - verb.size() - 3;
-  return fmt::format("{} ..{}", verb, unit.substr(unit.size() - kept));
 }
 
 }  // namespace shardcomm::zero

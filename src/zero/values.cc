@@ -2,6 +2,7 @@
 
 #include "kernels/kernels.h"
 #include "zero/footprint.h"
+#include "zero/transfer.h"
 
 namespace shardcomm::zero {
 namespace {
@@ -54,59 +55,76 @@ Status Values::allocate_mosaics() {
   return {};
 }
 
-Status Values::gather(UnitId unit, std::optional<size_t> offset) {
+Status Values::gather(UnitId unit, uint32_t transfer, std::optional<size_t> offset) {
   const UnitLayout& layout = context_.layout.units[unit];
+  const Transfer& part = layout.value_transfers[transfer];
   Unit& state = units_[unit];
-  if (layout.value_bytes != 0) {
-    SHARDCOMM_TRY_ASSIGN(state.gathered, pool_.acquire(offset, layout.value_bytes, context_.stream));
-  }
+  SHARDCOMM_TRY(acquire(unit, part, offset));
+  const std::string name = transfer_name(layout, layout.value_transfers, transfer);
   StreamSpan span = StreamSpan::begin(context_.stream);
-  for (const auto& mosaic : state.mosaics) {
-    if (!mosaic) continue;
-    SHARDCOMM_TRY_ASSIGN(state.ready, context_.comm.all_gather(*mosaic, context_.stream));
-  }
   std::vector<GatherItem> items;
-  for (const UnitBucket& bucket : layout.buckets) {
-    if (bucket.mosaic) continue;
-    items.push_back({shard(unit, bucket), whole(unit, bucket), bucket.shard_count, bucket.dtype});
+  for (const UnitBucket& bucket : layout.buckets_of(part)) {
+    if (bucket.mosaic) {
+      SHARDCOMM_TRY_ASSIGN(state.ready, context_.comm.all_gather(mosaic_of(unit, bucket), context_.stream));
+    } else {
+      items.push_back({shard(unit, bucket), whole(unit, bucket), bucket.shard_count, bucket.dtype});
+    }
   }
   if (!items.empty()) {
-    SHARDCOMM_TRY_ASSIGN(
-        state.ready, context_.comm.all_gather_many(items, context_.stream, collective_label("gather", layout.name)));
+    SHARDCOMM_TRY_ASSIGN(state.ready,
+                         context_.comm.all_gather_many(items, context_.stream, collective_label("gather", name)));
   }
-  return span.end(context_.stream, Lane::kGather, context_, layout.name, layout.value_bytes);
+  return span.end(context_.stream, Lane::kGather, context_, name, part.bytes);
+}
+
+Status Values::acquire(UnitId unit, const Transfer& transfer, std::optional<size_t> offset) {
+  Unit& state = units_[unit];
+  if (transfer.bytes == 0) return {};
+  if (offset) {
+    SHARDCOMM_TRY_ASSIGN(const Block block,
+                         pool_.acquire(*offset + transfer.begin_bytes, transfer.bytes, context_.stream));
+    state.gathered = block.data - transfer.begin_bytes;
+    state.blocks.push_back(block);
+  } else if (state.blocks.empty()) {
+    SHARDCOMM_TRY_ASSIGN(const Block block,
+                         pool_.acquire(std::nullopt, context_.layout.units[unit].value_bytes, context_.stream));
+    state.gathered = block.data;
+    state.blocks.push_back(block);
+  }
+  return {};
 }
 
 Status Values::free(UnitId unit, const std::optional<Event>& last_use) {
-  const UnitLayout& layout = context_.layout.units[unit];
   Unit& state = units_[unit];
   state.ready = {};
-  if (state.gathered.data == nullptr) return {};
-  if (!context_.options.poison_freed) {
-    pool_.release(state.gathered, last_use);
-    return {};
-  }
+  state.gathered = nullptr;
+  const bool poisons = context_.options.poison_freed && !state.blocks.empty();
   // Nobody may see these bytes until the engine's stream gathers into them, which comes after what is enqueued here.
-  if (last_use) SHARDCOMM_TRY(context_.stream.wait(*last_use));
-  SHARDCOMM_TRY(kernels::launch(poisoning(state.gathered.data, layout.value_bytes), context_.stream));
-  pool_.release(state.gathered, std::nullopt);
+  if (poisons && last_use) SHARDCOMM_TRY(context_.stream.wait(*last_use));
+  for (Block& block : state.blocks) {
+    if (poisons) SHARDCOMM_TRY(kernels::launch(poisoning(block.data, block.bytes), context_.stream));
+    pool_.release(block, poisons ? std::nullopt : last_use);
+  }
+  state.blocks.clear();
   return {};
 }
 
 Status Values::publish(UnitId unit) {
   const UnitLayout& layout = context_.layout.units[unit];
-  std::vector<GatherItem> items;
-  size_t bytes = 0;
-  for (const UnitBucket& bucket : layout.buckets) {
-    if (!bucket.trainable) continue;
-    items.push_back({shard(unit, bucket), whole(unit, bucket), bucket.shard_count, bucket.dtype});
-    bytes += bucket.full_count * size_of(bucket.dtype);
+  for (size_t t = 0; t < layout.gradient_transfers.size(); ++t) {
+    const std::string name = transfer_name(layout, layout.gradient_transfers, t);
+    std::vector<GatherItem> items;
+    size_t bytes = 0;
+    for (const UnitBucket& bucket : layout.buckets_of(layout.gradient_transfers[t])) {
+      items.push_back({shard(unit, bucket), whole(unit, bucket), bucket.shard_count, bucket.dtype});
+      bytes += bucket.full_bytes();
+    }
+    StreamSpan span = StreamSpan::begin(context_.stream);
+    SHARDCOMM_TRY_ASSIGN(units_[unit].ready,
+                         context_.comm.all_gather_many(items, context_.stream, collective_label("publish", name)));
+    SHARDCOMM_TRY(span.end(context_.stream, Lane::kGather, context_, name, bytes));
   }
-  if (items.empty()) return {};
-  StreamSpan span = StreamSpan::begin(context_.stream);
-  SHARDCOMM_TRY_ASSIGN(units_[unit].ready,
-                       context_.comm.all_gather_many(items, context_.stream, collective_label("publish", layout.name)));
-  return span.end(context_.stream, Lane::kGather, context_, layout.name, bytes);
+  return {};
 }
 
 Status Values::join(UnitId unit, StreamRef compute) { return compute.wait(units_[unit].ready); }
@@ -119,7 +137,7 @@ std::byte* Values::whole(UnitId unit, const UnitBucket& bucket) const noexcept {
   const Unit& state = units_[unit];
   // Views are made of pointers that could be written through; a write here is SIGSEGV, as window.h says.
   if (bucket.mosaic) return const_cast<std::byte*>(mosaic_of(unit, bucket).all());
-  return (context_.layout.stage.shards_values ? state.gathered.data : state.base) + bucket.full_offset_bytes;
+  return (context_.layout.stage.shards_values ? state.gathered : state.base) + bucket.full_offset_bytes;
 }
 
 std::byte* Values::shard(UnitId unit, const UnitBucket& bucket) const noexcept {

@@ -18,8 +18,9 @@ class Values {
   // Collective. gathered_capacity: bytes in which the schedule places gathered units.
   static Result<std::unique_ptr<Values>> create(const Context& context, size_t gathered_capacity);
 
-  // Stage 3. `last_use`: of the whole values by the compute stream, if it used them.
-  Status gather(UnitId unit, std::optional<size_t> offset);
+  // Stage 3. `offset`: where the unit's whole values lie in the pool, if it has a place for them. `last_use`: of the
+  // whole values by the compute stream, if it used them.
+  Status gather(UnitId unit, uint32_t transfer, std::optional<size_t> offset);
   Status free(UnitId unit, const std::optional<Event>& last_use);
   // Stages 1 and 2: gives the peers this rank's new values and takes theirs.
   Status publish(UnitId unit);
@@ -40,13 +41,15 @@ class Values {
 
  private:
   struct Unit {
-    std::byte* base = nullptr;  // in the window: of its shards (stage 3), of its whole values (stages 0 to 2)
-    Block gathered;
+    std::byte* base = nullptr;      // in the window: of its shards (stage 3), of its whole values (stages 0 to 2)
+    std::byte* gathered = nullptr;  // its whole values (stage 3)
+    std::vector<Block> blocks;      // their memory: one block per transfer if they were placed, else one
     Work ready;
     std::vector<std::optional<MosaicWindow>> mosaics;  // by bucket
   };
   Values(const Context& context, Window window, Buffer memory);
   Status allocate_mosaics();
+  Status acquire(UnitId unit, const Transfer& transfer, std::optional<size_t> offset);
 
   const MosaicWindow& mosaic_of(UnitId unit, const UnitBucket& bucket) const noexcept;  // bucket: of the layout
 

@@ -11,7 +11,7 @@ reduce=src/collectives/direct_reduce.cc
 sources=src/collectives/direct_source.h
 table=src/collectives/source_table.cc
 inline=src/collectives/inline.cc
-turns=src/core/turnstile.cc
+turns=src/core/turnstile.h
 
 # --- the order of memory: an x86 processor forgives these, ThreadSanitizer does not ---
 mutation release_of_a_signal tsan $wait \

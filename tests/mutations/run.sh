@@ -12,7 +12,7 @@ work=$(cd "$1" && pwd)
 shift
 only=" $* "
 limit_s=300  # of one test program: a hang is noticed, too
-table=$work/table.txt
+results=$work/table.txt
 missed=0
 
 say() { printf '%s\n' "$*" >&2; }
@@ -95,10 +95,10 @@ mutation() {
     [ -z "$seen" ] || break
   done
   [ -n "$seen" ] || { seen="NOT SEEN"; missed=$((missed + 1)); }
-  printf '%-34s %-8s %-60s %4d s\n' "$name" "$kind" "$seen" $((SECONDS - start)) | tee -a "$table"
+  printf '%-34s %-8s %-60s %4d s\n' "$name" "$kind" "$seen" $((SECONDS - start)) | tee -a "$results"
 }
 
 copy_tree
-printf '%-34s %-8s %-60s %s\n' mutation build "seen by" time | tee "$table"
+printf '%-34s %-8s %-60s %s\n' mutation build "seen by" time | tee "$results"
 . "$root/tests/mutations/mutations.sh"
 [ "$missed" = 0 ] || die "$missed not seen"

@@ -150,6 +150,16 @@ TEST(SecondControl, NamesBothSidesOfAMismatch) {
   });
 }
 
+TEST(SecondControl, SaysWhereAgreementsDifferThatReadAlike) {
+  ControlNetwork control(2);
+  ByteNetwork bytes(2);
+  as_threads(2, [&](Rank rank) {
+    const auto core = core_over_queues(control, bytes, rank, options_of(""));
+    const auto blobs = core->exchange("", "a label longer than what messages show " + std::to_string(rank));
+    EXPECT_TEXT(blobs.status(), "their labels differ further on");
+  });
+}
+
 TEST(SecondControl, NamesTheRankThatDoesNotCome) {
   ControlNetwork control(2);
   ByteNetwork bytes(2);

@@ -42,7 +42,7 @@ void QueueControl::announce(const Announcement& announcement) noexcept {
             .signature = announcement.signature,
             .phase = announcement.phase,
             .epoch = announcement.epoch,
-            .label = std::string(announcement.label),
+            .label = std::string(kept_label(announcement.label)),
             .payload = std::vector(payload_.begin(), end)});
 }
 
@@ -94,7 +94,7 @@ Status QueueControl::collect(TimeLimit& limit) {
   bool agreed = true;
   for (Rank r = 0; r < network_.size(); ++r) {
     const Put& put = last_of(r);
-    calls.push_back({put.signature, put.label});
+    calls.push_back({.signature = put.signature, .phase = put.phase, .label = put.label});
     agreed = agreed && put.signature == last_of(rank_).signature && put.phase == last_of(rank_).phase;
   }
   return agreed ? Status() : disagreement(last_of(rank_).epoch, calls);

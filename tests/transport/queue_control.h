@@ -56,7 +56,7 @@ class QueueControl final : public Control {
   std::span<const std::byte> payload_of(Rank peer) const noexcept override;
   void finish_reading() noexcept override;
   Status await_readers(TimeLimit& limit) override;
-  void progress(Milestone, uint64_t) noexcept override {}
+  void progress(uint64_t) noexcept override {}
   void abort(const Status& why) noexcept override;
   Status failure() const override;
   Status check_peers() noexcept override { return failure(); }

@@ -138,6 +138,25 @@ TEST(Manifest, ReadsBackWhatItWrites) {
   EXPECT_EQ(read.value().files.at("shard-0001-of-0002.safetensors").head_checksum, 3u);
 }
 
+// What has one run in each file is written as it always was; several need to say where they begin.
+TEST(Manifest, IsOfTheLowestVersionThatCanSayIt) {
+  Manifest manifest = example();
+  const auto version = [&] { return nlohmann::json::parse(manifest_to_text(manifest).value())["version"].get<int>(); };
+  EXPECT_EQ(version(), 1);
+  EXPECT_EQ(manifest_to_text(manifest).value().find("begin"), std::string::npos);
+  const std::string file = "shard-0000-of-0002.safetensors";
+  manifest.tensors["a.v"] = {{10},
+                             {{file, 0, 3, 1, 0}, {"shard-0001-of-0002.safetensors", 3, 3, 2, 0}, {file, 6, 4, 3, 3}}};
+  EXPECT_EQ(version(), 2);
+  const auto read = parse_manifest(manifest_to_text(manifest).value(), "m");
+  ASSERT_TRUE(read.ok()) << read.status().to_string();
+  const std::vector<ManifestPiece>& pieces = read.value().tensors.at("a.v").pieces;
+  ASSERT_EQ(pieces.size(), 3u);
+  EXPECT_EQ(pieces[0].begin, 0u);
+  EXPECT_EQ(pieces[2].begin, 3u);
+  EXPECT_EQ(pieces[2].offset, 6u);
+}
+
 std::string resealed(nlohmann::json json) {
   json.erase("checksum");
   const std::string bytes = json.dump();
@@ -194,7 +213,9 @@ TEST(Manifest, RefusesPiecesThatDoNotCoverATensorOnce) {
   refused("which is not listed", [](auto& j) { j["files"].erase("shard-0001-of-0002.safetensors"); });
   refused("is no checksum", [](auto& j) { j["files"]["shard-0001-of-0002.safetensors"].erase("head_checksum"); });
   refused("not of dtype F32", [](auto& j) { j["tensors"]["a.w"]["dtype"] = "F64"; });
-  refused("version 2", [](auto& j) { j["version"] = 2; });
+  refused("version 3", [](auto& j) { j["version"] = 3; });
+  refused("version 0", [](auto& j) { j["version"] = 0; });
+  refused("begin is not a count", [](auto& j) { j["tensors"]["a.w"]["pieces"][0]["begin"] = -1; });
   refused("no shardcomm checkpoint", [](auto& j) { j["format"] = "zip"; });
   refused("step is not a count", [](auto& j) { j["step"] = -1; });
   refused("world_size is not a count", [](auto& j) { j["world_size"] = uint64_t{1} << 40; });

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <random>
 
@@ -15,6 +16,7 @@
 #include "tests/support/rank_group.h"
 #include "tests/zero/model.h"
 #include "zero/checkpoint/file_io.h"
+#include "zero/checkpoint/manifest.h"
 
 namespace shardcomm::testing {
 namespace {
@@ -116,6 +118,83 @@ TEST(Checkpoint, LoadsAtAnyWorldSize) {
       });
     }
   }
+}
+
+// Buckets decide who owns which elements; a checkpoint does not depend on them.
+TEST(Checkpoint, LoadsAtAnyBucketSize) {
+  for (const size_t written : {size_t{0}, size_t{600}}) {
+    Directory directory;
+    Trajectory expected;
+    run_ranks(3, RankMode::kThreads, [&](RankContext& rank) {
+      Communicator comm = rank.communicator("log=error");
+      const Trajectory all = train_and_save(comm, kMixed, {.stage = 3, .bucket_bytes = written}, directory.path());
+      if (rank.rank() == 0) expected = all;
+    });
+    EXPECT_TRUE(verify_checkpoint(directory.path() + "/step-00000005").ok());
+    for (const size_t read : {size_t{0}, size_t{128}, size_t{600}, size_t{4096}}) {
+      for (const int stage : {0, 2, 3}) {
+        run_ranks(3, RankMode::kThreads, [&](RankContext& rank) {
+          Communicator comm = rank.communicator("log=error");
+          const Trajectory rest = resume(comm, kMixed, {.stage = stage, .bucket_bytes = read}, directory.path());
+          EXPECT_TRUE(std::equal(rest.losses.begin(), rest.losses.end(), expected.losses.begin() + 5))
+              << written << " to " << read << " at stage " << stage;
+        });
+      }
+    }
+    for (const int readers : {1, 2, 4}) {
+      run_ranks(readers, RankMode::kThreads, [&](RankContext& rank) {
+        Communicator comm = rank.communicator("log=error");
+        const Trajectory rest = resume(comm, kMixed, {.stage = 3, .bucket_bytes = 1024}, directory.path());
+        for (size_t i = 0; i < 5; ++i) EXPECT_NEAR(rest.losses[i] / expected.losses[5 + i], 1, 1e-5) << readers;
+      });
+    }
+  }
+}
+
+// Runs of a cut parameter lie in a file one behind the other, under its name.
+TEST(Checkpoint, KeepsSeveralRunsOfAParameterInAFile) {
+  for (const int stage : {0, 1, 3}) {
+    Directory directory;
+    run_ranks(2, RankMode::kThreads, [&](RankContext& rank) {
+      Communicator comm = rank.communicator("log=error");
+      Trainee trainee(comm, {}, {.stage = stage, .bucket_bytes = 1024});
+      must(save_checkpoint(trainee.engine, trainee.adam, directory.path(), 1, "{}"));
+    });
+    const std::string path = directory.path() + "/step-00000001";
+    EXPECT_TRUE(verify_checkpoint(path).ok());
+    for (const char* name : {"in.w", "h.1.w"}) {
+      const auto values = must(read_checkpoint_parameter(path, name));
+      for (size_t i = 0; i < values.size(); ++i) ASSERT_EQ(values[i], 0.3f * noise(name, i, 0)) << name << i;
+    }
+  }
+}
+
+// A manifest that is sound by itself, but does not describe its files.
+TEST(Checkpoint, NoticesRunsThatTheFilesDoNotHave) {
+  Directory directory;
+  run_ranks(2, RankMode::kThreads, [&](RankContext& rank) {
+    Communicator comm = rank.communicator("log=error");
+    Trainee trainee(comm, {}, {.bucket_bytes = 1024});
+    must(save_checkpoint(trainee.engine, trainee.adam, directory.path(), 1, "{}"));
+  });
+  const std::string path = directory.path() + "/step-00000001", manifest_path = path + "/manifest.json";
+  const zero::Manifest good = must(zero::parse_manifest(must(zero::read_text(manifest_path, 1 << 20)), manifest_path));
+  ASSERT_GT(good.tensors.at("h.0.w").pieces.size(), 4u);
+  ASSERT_GT(good.tensors.at("h.0.w").pieces[2].begin, 0u);
+  const auto refused = [&](const std::function<void(zero::ManifestPiece&)>& change) {
+    zero::Manifest bad = good;
+    change(bad.tensors.at("h.0.w").pieces[2]);
+    must(zero::replace_text(manifest_path, must(zero::manifest_to_text(bad))));
+    const Status status = verify_checkpoint(path);
+    EXPECT_EQ(status.code(), Code::kDataLoss);
+    EXPECT_NE(status.message().find("h.0.w"), std::string_view::npos) << status.to_string();
+  };
+  refused([](zero::ManifestPiece& piece) { ++piece.begin; });
+  refused([](zero::ManifestPiece& piece) { piece.begin = SIZE_MAX; });
+  refused([](zero::ManifestPiece& piece) { piece.file = "shard-0001-of-0002.safetensors"; });
+  refused([](zero::ManifestPiece& piece) { ++piece.checksum; });
+  must(zero::replace_text(manifest_path, must(zero::manifest_to_text(good))));
+  EXPECT_TRUE(verify_checkpoint(path).ok());
 }
 
 // One rank, saved in `dir` at `step`.
@@ -230,7 +309,7 @@ TEST(Checkpoint, NoticesDamageBeforeItOverwrites) {
   Directory directory;
   run_ranks(2, RankMode::kThreads, [&](RankContext& rank) {
     Communicator comm = rank.communicator("log=error");
-    Trainee trainee(comm, {}, {});
+    Trainee trainee(comm, {}, {.bucket_bytes = 2048});  // matrices have several runs in a file
     must(save_checkpoint(trainee.engine, trainee.adam, directory.path(), 1, "{}"));
   });
   const std::string good = directory.path() + "/step-00000001", bad = directory.path() + "/bad";

@@ -63,7 +63,7 @@ TEST_P(ZeroStages, AllBucketSizesAndPrefetchDepthsGiveTheSameBits) {
     Communicator comm = rank.communicator();
     std::optional<Outcome> expected;
     for (const int stage : {0, 1, 2, 3}) {
-      for (const size_t bucket_bytes : {size_t{4096}, size_t{1} << 20, size_t{0}}) {
+      for (const size_t bucket_bytes : {size_t{512}, size_t{4096}, size_t{1} << 20, size_t{0}}) {
         for (const int prefetch : {0, 1, 2}) {
           if (stage < 3 && prefetch > 0) continue;  // nothing to prefetch
           Case given;
@@ -83,13 +83,14 @@ TEST_P(ZeroStages, AllBucketSizesAndPrefetchDepthsGiveTheSameBits) {
 }
 INSTANTIATE_TEST_SUITE_P(Ranks, ZeroStages, ::testing::Values(1, 2, 3, 4));
 
-// What all stages must give for one shape and plan, at 3 ranks (uneven shards) in two bucket sizes.
+// What all stages must give for one shape and plan, at 3 ranks (uneven shards) in several bucket sizes: matrices are
+// cut between rows, inside rows, or not at all.
 void expect_stages_agree(const Case& base, bool must_learn = true) {
   run_ranks(3, RankMode::kThreads, [&](RankContext& rank) {
     Communicator comm = rank.communicator();
     std::optional<Outcome> expected;
     for (const int stage : {0, 1, 2, 3}) {
-      for (const size_t bucket_bytes : {size_t{4096}, size_t{0}}) {
+      for (const size_t bucket_bytes : {size_t{4096}, size_t{1024}, size_t{128}, size_t{0}}) {
         Case given = base;
         given.options.stage = stage;
         given.options.bucket_bytes = bucket_bytes;
@@ -113,6 +114,32 @@ TEST(ZeroEngine, Bf16GradientsAgreeAtAllStages) {
   given.shape = {.matrices = DType::kBF16};
   given.options.gradient_dtype = DType::kBF16;
   expect_stages_agree(given);
+}
+
+TEST(ZeroEngine, OddRowsAgreeAtAllStages) {
+  Case given;
+  given.shape = {.inputs = 23, .width = 37, .matrices = DType::kBF16};
+  expect_stages_agree(given);
+  given.shape.matrices = DType::kF32;
+  given.options.gradient_dtype = DType::kBF16;
+  expect_stages_agree(given);
+}
+
+// Parts of units are gathered ahead, in either direction.
+TEST(ZeroEngine, LimitsOfGatheredMemoryChangeNoBits) {
+  run_ranks(2, RankMode::kThreads, [](RankContext& rank) {
+    Communicator comm = rank.communicator();
+    const Outcome expected = train_case(comm, {.shape = {.blocks = 4}});
+    for (const size_t limit : {size_t{1}, size_t{8000}, size_t{9000}, size_t{11000}, size_t{20000}}) {
+      for (const bool asynchronous : {false, true}) {
+        Case given{.shape = {.blocks = 4}, .asynchronous = asynchronous};
+        given.options.bucket_bytes = 512;
+        given.options.prefetch_units = 2;
+        given.options.gathered_bytes_limit = limit;
+        expect_same_bits(train_case(comm, given), expected, "limit " + std::to_string(limit));
+      }
+    }
+  });
 }
 
 TEST(ZeroEngine, UntiedModelsAgreeAtAllStages) {
@@ -152,7 +179,10 @@ TEST(ZeroEngine, AnAsynchronousComputeStreamChangesNoBits) {
         given.plan.micro_batches = micro_batches;
         const Outcome expected = train_case(comm, given);
         given.asynchronous = true;
-        expect_same_bits(train_case(comm, given), expected, describe(given.options));
+        for (const size_t bucket_bytes : {given.options.bucket_bytes, size_t{512}}) {
+          given.options.bucket_bytes = bucket_bytes;
+          expect_same_bits(train_case(comm, given), expected, describe(given.options));
+        }
       }
     }
   });

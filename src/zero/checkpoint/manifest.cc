@@ -15,7 +15,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;         // the newest that is read
+constexpr int kVersionOfWhole = 1;  // without ManifestPiece::begin
 constexpr std::string_view kFormat = "shardcomm checkpoint";
 
 std::string hex(uint64_t value) { return fmt::format("{:016x}", value); }
@@ -42,7 +43,16 @@ Json json_of(const ManifestFile& file) {
 }
 
 Json json_of(const ManifestPiece& piece) {
-  return {{"file", piece.file}, {"offset", piece.offset}, {"count", piece.count}, {"checksum", hex(piece.checksum)}};
+  Json json = {
+      {"file", piece.file}, {"offset", piece.offset}, {"count", piece.count}, {"checksum", hex(piece.checksum)}};
+  if (piece.begin != 0) json["begin"] = piece.begin;
+  return json;
+}
+
+Json json_of(const std::vector<ManifestPiece>& pieces) {
+  Json json = Json::array();
+  for (const ManifestPiece& piece : pieces) json.push_back(json_of(piece));
+  return json;
 }
 
 // Throws what(): the caller knows the file.
@@ -92,9 +102,12 @@ ManifestFile file_from(const Json& json, const std::string& name) {
 
 ManifestPiece piece_from(const Json& json, const std::string& tensor) {
   if (!json.is_object()) throw Malformed{fmt::format("a piece of {} is not an object", tensor)};
-  ManifestPiece piece{text_at(json, "file"), count_at<size_t>(json, "offset"), count_at<size_t>(json, "count"), 0};
+  ManifestPiece piece{.file = text_at(json, "file"),
+                      .offset = count_at<size_t>(json, "offset"),
+                      .count = count_at<size_t>(json, "count"),
+                      .checksum = checksum_at(json, "checksum", tensor),
+                      .begin = json.contains("begin") ? count_at<size_t>(json, "begin") : 0};
   if (!is_plain_name(piece.file)) throw Malformed{fmt::format("{} is said to be in the file {}", tensor, piece.file)};
-  piece.checksum = checksum_at(json, "checksum", tensor);
   return piece;
 }
 
@@ -133,8 +146,8 @@ ManifestTensor tensor_from(const std::string& name, const Json& json) {
 Manifest from_json(Json json) {
   if (!json.is_object()) throw Malformed{"it is not a JSON object"};
   if (!json.contains("format") || json["format"] != kFormat) throw Malformed{"it is no shardcomm checkpoint"};
-  if (const int version = count_at<int>(json, "version"); version != kVersion) {
-    throw Malformed{fmt::format("it has version {}; this library reads version {}", version, kVersion)};
+  if (const int version = count_at<int>(json, "version"); version < 1 || version > kVersion) {
+    throw Malformed{fmt::format("it has version {}; this library reads versions 1 to {}", version, kVersion)};
   }
   const std::string checksum = text_at(json, "checksum");
   json.erase("checksum");
@@ -166,7 +179,7 @@ Manifest from_json(Json json) {
 
 std::string report_to_text(const ShardReport& report) {
   Json json = {{"file", report.file}, {"head", json_of(report.head)}, {"pieces", Json::object()}};
-  for (const auto& [name, piece] : report.pieces) json["pieces"][name] = json_of(piece);
+  for (const auto& [name, pieces] : report.pieces) json["pieces"][name] = json_of(pieces);
   return json.dump();
 }
 
@@ -176,8 +189,8 @@ Status add_report(std::string_view text, Manifest& manifest) {
     if (!json.is_object()) throw Malformed{"not an object"};
     const std::string file = text_at(json, "file");
     if (!file.empty()) manifest.files[file] = file_from(object_at(json, "head"), file);
-    for (const auto& [name, piece] : object_at(json, "pieces").items()) {
-      manifest.tensors.at(name).pieces.push_back(piece_from(piece, name));
+    for (const auto& [name, pieces] : object_at(json, "pieces").items()) {
+      for (const Json& piece : pieces) manifest.tensors.at(name).pieces.push_back(piece_from(piece, name));
     }
   } catch (const Malformed& malformed) {
     return Status(Code::kInternal, fmt::format("a rank's report of its shard: {}", malformed.what));
@@ -188,8 +201,11 @@ Status add_report(std::string_view text, Manifest& manifest) {
 }
 
 Result<std::string> manifest_to_text(const Manifest& manifest) {
+  const auto is_whole = [](const ManifestPiece& piece) { return piece.begin == 0; };
+  const bool whole = std::ranges::all_of(
+      manifest.tensors, [&](const auto& named) { return std::ranges::all_of(named.second.pieces, is_whole); });
   Json json = {{"format", kFormat},
-               {"version", kVersion},
+               {"version", whole ? kVersionOfWhole : kVersion},
                {"step", manifest.step},
                {"world_size", manifest.world_size},
                {"generation", manifest.generation},
@@ -201,9 +217,7 @@ Result<std::string> manifest_to_text(const Manifest& manifest) {
   json["trainer_state"] = parse_json_text(manifest.trainer_state);
   for (const auto& [name, file] : manifest.files) json["files"][name] = json_of(file);
   for (const auto& [name, tensor] : manifest.tensors) {
-    Json pieces = Json::array();
-    for (const ManifestPiece& piece : tensor.pieces) pieces.push_back(json_of(piece));
-    json["tensors"][name] = {{"dtype", "F32"}, {"shape", tensor.shape}, {"pieces", std::move(pieces)}};
+    json["tensors"][name] = {{"dtype", "F32"}, {"shape", tensor.shape}, {"pieces", json_of(tensor.pieces)}};
   }
   try {
     json["checksum"] = checksum_of(json);

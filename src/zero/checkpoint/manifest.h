@@ -13,12 +13,14 @@ namespace shardcomm::zero {
 
 inline constexpr std::string_view kManifestName = "manifest.json";
 
-// A run of elements of one tensor: all of the tensor of the same name in `file`.
+// A run of elements of one tensor. A file holds its runs of a tensor one behind the other, in the order of their
+// offsets, under the tensor's name. Version 1 had one run a file; version 2 added `begin`.
 struct ManifestPiece {
   std::string file;   // in the checkpoint's directory
   size_t offset = 0;  // first element, in the flattened tensor
   size_t count = 0;
   uint64_t checksum = 0;  // XXH3 of the bytes
+  size_t begin = 0;       // first element, in what the file holds of the tensor
 };
 struct ManifestTensor {
   std::vector<size_t> shape;
@@ -43,12 +45,12 @@ struct Manifest {
 struct ShardReport {
   std::string file;  // "": the rank had nothing to write
   ManifestFile head;
-  std::map<std::string, ManifestPiece> pieces;  // by tensor
+  std::map<std::string, std::vector<ManifestPiece>> pieces;  // by tensor
 };
 std::string report_to_text(const ShardReport& report);
 Status add_report(std::string_view text, Manifest& manifest);
 
-// kInvalidArgument when a name or the trainer state is not UTF-8 JSON.
+// In the lowest version that can say it. kInvalidArgument when a name or the trainer state is not UTF-8 JSON.
 Result<std::string> manifest_to_text(const Manifest& manifest);
 // Everything is checked that can be without the files: kDataLoss names `path`.
 Result<Manifest> parse_manifest(std::string_view text, const std::string& path);

@@ -28,8 +28,8 @@ Result<CheckpointReader> CheckpointReader::open(const std::string& directory) {
   for (const auto& [name, tensor] : reader.manifest_.tensors) {
     for (const ManifestPiece& piece : tensor.pieces) {
       if (!reader.files_.contains(piece.file)) SHARDCOMM_TRY(reader.open_file(piece.file));
-      SHARDCOMM_TRY(reader.check_piece(name, piece));
     }
+    SHARDCOMM_TRY(reader.check_pieces(name, tensor.pieces));
   }
   return reader;
 }
@@ -61,15 +61,28 @@ Status CheckpointReader::open_file(const std::string& name) {
   return {};
 }
 
-Status CheckpointReader::check_piece(const std::string& tensor, const ManifestPiece& piece) const {
-  const OpenFile& file = files_.at(piece.file);
-  const auto count = file.counts.find(tensor);
-  if (count == file.counts.end()) {
-    return Status(Code::kDataLoss, fmt::format("{}: tensor {} is missing", file.file.path(), tensor));
+// The pieces of a tensor in one file follow each other without gaps, and are all that the file has of it.
+Status CheckpointReader::check_pieces(const std::string& tensor, const std::vector<ManifestPiece>& pieces) const {
+  std::map<std::string_view, size_t> counts;  // by file, so far
+  for (const ManifestPiece& piece : pieces) {
+    size_t& count = counts[piece.file];
+    if (piece.begin != count) {
+      return Status(Code::kDataLoss, fmt::format("{}: tensor {} has a run at element {}, the manifest says {}",
+                                                 files_.at(piece.file).file.path(), tensor, count, piece.begin));
+    }
+    count += piece.count;
   }
-  if (count->second == piece.count) return {};
-  return Status(Code::kDataLoss, fmt::format("{}: tensor {} has {} elements, the manifest says {}", file.file.path(),
-                                             tensor, count->second, piece.count));
+  for (const auto& [name, expected] : counts) {
+    const OpenFile& file = files_.at(std::string(name));
+    const auto stored = file.counts.find(tensor);
+    if (stored == file.counts.end()) {
+      return Status(Code::kDataLoss, fmt::format("{}: tensor {} is missing", file.file.path(), tensor));
+    }
+    if (stored->second == expected) continue;
+    return Status(Code::kDataLoss, fmt::format("{}: tensor {} has {} elements, the manifest says {}", file.file.path(),
+                                               tensor, stored->second, expected));
+  }
+  return {};
 }
 
 std::vector<std::string> CheckpointReader::files() const {
@@ -94,7 +107,7 @@ Status CheckpointReader::read(const std::string& tensor, size_t offset, std::spa
     const size_t skipped = offset - piece->offset;
     const size_t count = std::min(values.size(), piece->count - skipped);
     const OpenFile& file = files_.at(piece->file);
-    const uint64_t begin = file.data_offsets.at(tensor) + skipped * sizeof(float);
+    const uint64_t begin = file.data_offsets.at(tensor) + (piece->begin + skipped) * sizeof(float);
     SHARDCOMM_TRY(file.file.read_at(begin, std::as_writable_bytes(values.first(count))));
     values = values.subspan(count);
     offset += count;
@@ -124,7 +137,7 @@ Status CheckpointReader::verify_piece(const std::string& tensor, const ManifestP
   if (state == nullptr) return Status(Code::kOutOfMemory, "no memory for a checksum");
   XXH3_64bits_reset(state.get());
   std::vector<std::byte> bytes;
-  uint64_t begin = file.data_offsets.at(tensor);
+  uint64_t begin = file.data_offsets.at(tensor) + piece.begin * sizeof(float);
   for (size_t left = piece.count * sizeof(float); left > 0; left -= bytes.size(), begin += bytes.size()) {
     bytes.resize(std::min(left, kPieceBytes));
     SHARDCOMM_TRY(file.file.read_at(begin, bytes));

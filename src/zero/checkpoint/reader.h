@@ -35,7 +35,7 @@ class CheckpointReader {
   CheckpointReader(std::string directory, Manifest manifest)
       : directory_(std::move(directory)), manifest_(std::move(manifest)) {}
   Status open_file(const std::string& name);
-  Status check_piece(const std::string& tensor, const ManifestPiece& piece) const;
+  Status check_pieces(const std::string& tensor, const std::vector<ManifestPiece>& pieces) const;
   Status verify_piece(const std::string& tensor, const ManifestPiece& piece) const;
 
   std::string directory_;

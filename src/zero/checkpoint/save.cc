@@ -3,6 +3,7 @@
 #include <xxhash.h>
 
 #include <memory>
+#include <numeric>
 
 #include "base/log.h"
 #include "kernels/kernels.h"
@@ -21,14 +22,23 @@ using zero::File;
 using zero::Manifest;
 using zero::ManifestPiece;
 
-// A run of one tensor to be written by this rank; f32, or bf16 that is widened on the way.
-struct Source {
-  std::string tensor;
-  std::vector<size_t> shape;  // of the whole tensor
+// A run of a tensor's elements; f32, or bf16 that is widened on the way.
+struct SourceRun {
   size_t offset;
   size_t count;
   const float* values;
   const uint16_t* narrow;
+};
+// The part of one tensor that this rank writes.
+struct Source {
+  std::string tensor;
+  std::vector<size_t> shape;  // of the whole tensor
+  std::vector<SourceRun> runs;
+
+  size_t count() const {
+    return std::accumulate(runs.begin(), runs.end(), size_t{0},
+                           [](size_t sum, const SourceRun& run) { return sum + run.count; });
+  }
 };
 
 // Stage 0 has everything on every rank: each writes an equal part.
@@ -41,33 +51,53 @@ std::pair<size_t, size_t> part_to_write(const ZeroEngine& engine, const ShardPie
   return {begin, begin + share + (rank < rest ? 1 : 0)};
 }
 
-// What this rank writes of one piece: its values, and its moments if it has any.
-void add_sources(const ZeroEngine& engine, const ShardPiece& piece, const MomentPiece& moments,
+// Adds the part of a piece that this rank writes; `values` or `narrow` is one of the piece's arrays.
+void add_run(Source& source, const ShardPiece& piece, std::pair<size_t, size_t> part, const float* values,
+             const uint16_t* narrow) {
+  source.runs.push_back({.offset = piece.offset + part.first,
+                         .count = part.second - part.first,
+                         .values = values == nullptr ? nullptr : values + part.first,
+                         .narrow = narrow == nullptr ? nullptr : narrow + part.first});
+}
+
+// Adds what this rank writes of the parameter whose pieces are [first, last): its values, and its moments if it has
+// any.
+void add_sources(const ZeroEngine& engine, const AdamW& optimizer, size_t first, size_t last,
                  std::vector<Source>& sources) {
-  const std::pair<size_t, size_t> part = part_to_write(engine, piece);
-  const size_t begin = part.first, count = part.second - part.first;
-  if (count == 0) return;
-  const UnitSpec& unit = engine.units()[piece.unit];
-  const ParameterSpec& spec = unit.parameters[piece.parameter];
-  const auto add = [&](const char* suffix, const float* values, const uint16_t* narrow) {
-    sources.push_back({zero::full_name(unit, piece.parameter) + suffix, spec.shape, piece.offset + begin, count,
-                       values == nullptr ? nullptr : values + begin, narrow == nullptr ? nullptr : narrow + begin});
-  };
-  if (moments.master != nullptr) {
-    add("", moments.master, nullptr);
-    add("/m", moments.m, nullptr);
-    add("/v", moments.v, nullptr);
-  } else if (spec.dtype == DType::kBF16) {
-    add("", nullptr, reinterpret_cast<const uint16_t*>(piece.value));
-  } else {
-    add("", reinterpret_cast<const float*>(piece.value), nullptr);
+  const ShardPiece& any = engine.pieces()[first];
+  const UnitSpec& unit = engine.units()[any.unit];
+  const ParameterSpec& spec = unit.parameters[any.parameter];
+  const std::string name = zero::full_name(unit, any.parameter);
+  Source value{name, spec.shape, {}}, m{name + "/m", spec.shape, {}}, v{name + "/v", spec.shape, {}};
+  for (size_t i = first; i < last; ++i) {
+    const ShardPiece& piece = engine.pieces()[i];
+    const MomentPiece& moments = optimizer.pieces()[i];
+    const auto part = part_to_write(engine, piece);
+    if (part.first == part.second) continue;
+    if (moments.master != nullptr) {
+      add_run(value, piece, part, moments.master, nullptr);
+      add_run(m, piece, part, moments.m, nullptr);
+      add_run(v, piece, part, moments.v, nullptr);
+    } else if (spec.dtype == DType::kBF16) {
+      add_run(value, piece, part, nullptr, reinterpret_cast<const uint16_t*>(piece.value));
+    } else {
+      add_run(value, piece, part, reinterpret_cast<const float*>(piece.value), nullptr);
+    }
+  }
+  for (Source* source : {&value, &m, &v}) {
+    if (!source->runs.empty()) sources.push_back(std::move(*source));
   }
 }
 
 std::vector<Source> sources_of(const ZeroEngine& engine, const AdamW& optimizer) {
   std::vector<Source> sources;
-  for (size_t i = 0; i < engine.pieces().size(); ++i) {
-    add_sources(engine, engine.pieces()[i], optimizer.pieces()[i], sources);
+  const auto pieces = engine.pieces();
+  for (size_t first = 0, last = 0; first < pieces.size(); first = last) {
+    const auto same = [&](const ShardPiece& piece) {
+      return piece.unit == pieces[first].unit && piece.parameter == pieces[first].parameter;
+    };
+    while (last < pieces.size() && same(pieces[last])) ++last;
+    add_sources(engine, optimizer, first, last, sources);
   }
   return sources;
 }
@@ -78,8 +108,8 @@ Status widen(const uint16_t* narrow, float* wide, size_t count) {
   return kernels::launch(cast, StreamRef::caller());
 }
 
-// Appends one tensor and gives its checksum.
-Result<uint64_t> write_tensor(File& file, const Source& source) {
+// Appends one run and gives its checksum.
+Result<uint64_t> write_run(File& file, const SourceRun& source) {
   constexpr size_t kChunk = size_t{1} << 20;  // elements
   const std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state(XXH3_createState(), XXH3_freeState);
   if (state == nullptr) return Status(Code::kOutOfMemory, "no memory for a checksum");
@@ -95,7 +125,17 @@ Result<uint64_t> write_tensor(File& file, const Source& source) {
   return XXH3_64bits_digest(state.get());
 }
 
-std::string shape_text(const std::vector<size_t>& shape) { return fmt::format("{}", fmt::join(shape, "x")); }
+// Tells people and other programs which elements of the whole tensor these are: "offset 6 of 2x5", or, if the file has
+// several runs one behind the other, "offsets 0 (count 2), 6 (count 3) of 2x5".
+std::string describe(const Source& source) {
+  const std::string shape = fmt::format("{}", fmt::join(source.shape, "x"));
+  if (source.runs.size() == 1) return fmt::format("offset {} of {}", source.runs.front().offset, shape);
+  std::string runs;
+  for (const SourceRun& run : source.runs) {
+    runs += fmt::format("{}{} (count {})", runs.empty() ? "" : ", ", run.offset, run.count);
+  }
+  return fmt::format("offsets {} of {}", runs, shape);
+}
 
 // Data on disk; gives what the manifest needs to know of it.
 Result<std::string> write_shard(const std::string& directory, const std::string& name,
@@ -105,8 +145,8 @@ Result<std::string> write_shard(const std::string& directory, const std::string&
   std::vector<zero::StoredTensor> tensors;
   std::map<std::string, std::string> metadata = {{"format", "shardcomm"}};
   for (const Source& source : sources) {
-    tensors.push_back({source.tensor, "F32", {source.count}, 0, 0});
-    metadata[source.tensor] = fmt::format("offset {} of {}", source.offset, shape_text(source.shape));
+    tensors.push_back({source.tensor, "F32", {source.count()}, 0, 0});
+    metadata[source.tensor] = describe(source);
   }
   SHARDCOMM_TRY_ASSIGN(const std::string head, zero::build_safetensors_header(tensors, metadata));
   report.file = name;
@@ -114,8 +154,13 @@ Result<std::string> write_shard(const std::string& directory, const std::string&
   SHARDCOMM_TRY_ASSIGN(File file, File::create(directory + "/" + name));
   SHARDCOMM_TRY(file.write(std::as_bytes(std::span(head))));
   for (const Source& source : sources) {
-    SHARDCOMM_TRY_ASSIGN(const uint64_t checksum, write_tensor(file, source));
-    report.pieces[source.tensor] = {name, source.offset, source.count, checksum};
+    std::vector<ManifestPiece>& pieces = report.pieces[source.tensor];
+    size_t begin = 0;
+    for (const SourceRun& run : source.runs) {
+      SHARDCOMM_TRY_ASSIGN(const uint64_t checksum, write_run(file, run));
+      pieces.push_back({.file = name, .offset = run.offset, .count = run.count, .checksum = checksum, .begin = begin});
+      begin += run.count;
+    }
   }
   SHARDCOMM_TRY(file.sync());
   return zero::report_to_text(report);
