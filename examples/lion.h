@@ -15,26 +15,26 @@ struct LionOptions {
 
 class Lion {
  public:
-  // The engine must outlive the optimizer and stay where it is.
+  // The engine may be moved, but step() needs it.
   Lion(shardcomm::ZeroEngine& engine, const LionOptions& options)
-      : engine_(engine),
+      : engine_(engine.ref()),
         options_(options),
         momentum_(engine.optimized_count()),
         counted_(engine.count_optimizer_bytes(momentum_.size() * sizeof(float))) {}
 
   // Call it after finish_step() on every rank.
   shardcomm::Status step(float learning_rate) {
-    SHARDCOMM_TRY(engine_.begin_update());
-    for (const shardcomm::ShardPiece& piece : engine_.pieces()) {
+    SHARDCOMM_TRY(engine_->begin_update());
+    for (const shardcomm::ShardPiece& piece : engine_->pieces()) {
       if (piece.master != nullptr) update(piece, learning_rate);  // null: frozen
     }
-    SHARDCOMM_TRY(engine_.publish());
-    return engine_.zero_gradients();
+    SHARDCOMM_TRY(engine_->publish());
+    return engine_->zero_gradients();
   }
 
  private:
   void update(const shardcomm::ShardPiece& piece, float learning_rate) {
-    const float decay_factor = engine_.units()[piece.unit].parameters[piece.parameter].decay_factor;
+    const float decay_factor = engine_->units()[piece.unit].parameters[piece.parameter].decay_factor;
     const float shrink = 1 - learning_rate * options_.weight_decay * decay_factor;
     float* momentum = &momentum_[piece.state_offset];
     for (size_t i = 0; i < piece.count; ++i) {
@@ -46,7 +46,7 @@ class Lion {
     }
   }
 
-  shardcomm::ZeroEngine& engine_;
+  shardcomm::ZeroEngine::Ref engine_;
   LionOptions options_;
   std::vector<float> momentum_;
   std::shared_ptr<const void> counted_;  // makes memory() include the momentum

@@ -26,6 +26,7 @@ struct shardcomm_work {
 };
 struct shardcomm_zero {
   shardcomm::ZeroEngine engine;
+  shardcomm::Status unreported = {};  // of shardcomm_zero_zero_gradients, for the next hook
 };
 struct shardcomm_adam {
   shardcomm::AdamW adam;

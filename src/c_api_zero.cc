@@ -1,4 +1,5 @@
 // The C ABI of the ZeRO layer, over the public C++ headers.
+#include <utility>
 #include <vector>
 
 #include "c_api_support.h"
@@ -63,6 +64,7 @@ shardcomm_code hook(shardcomm_zero* zero, uint32_t unit, int32_t pass, shardcomm
       return Status(Code::kInvalidArgument, "unit " + std::to_string(unit) + " does not exist");
     SHARDCOMM_TRY_ASSIGN(const Pass which, to_pass(pass));
     SHARDCOMM_TRY_ASSIGN(const StreamRef on, to_stream(compute));
+    SHARDCOMM_TRY(std::exchange(zero->unreported, Status()));
     return call(zero->engine, which, on);
   });
 }
@@ -127,6 +129,7 @@ shardcomm_code shardcomm_zero_finish_step(shardcomm_zero* zero, shardcomm_stream
   return guarded([&]() -> Status {
     SHARDCOMM_REQUIRE(zero);
     SHARDCOMM_TRY_ASSIGN(const StreamRef on, to_stream(compute));
+    SHARDCOMM_TRY(std::exchange(zero->unreported, Status()));
     return zero->engine.finish_step(on);
   });
 }
@@ -134,13 +137,15 @@ void shardcomm_zero_set_gradient_sync(shardcomm_zero* zero, int32_t on) {
   if (zero != nullptr) zero->engine.set_gradient_sync(on != 0);
 }
 void shardcomm_zero_zero_gradients(shardcomm_zero* zero) {
-  // The engine stays failed after a failure, which so becomes the next call's.
-  if (zero != nullptr) static_cast<void>(zero->engine.zero_gradients());
+  if (zero == nullptr) return;
+  Status zeroed = zero->engine.zero_gradients();
+  if (zero->unreported.ok()) zero->unreported = std::move(zeroed);
 }
 
 shardcomm_code shardcomm_zero_begin_update(shardcomm_zero* zero) {
   return guarded([&]() -> Status {
     SHARDCOMM_REQUIRE(zero);
+    SHARDCOMM_TRY(std::exchange(zero->unreported, Status()));
     return zero->engine.begin_update();
   });
 }
@@ -176,8 +181,11 @@ shardcomm_code shardcomm_zero_parameter(const shardcomm_zero* zero, uint32_t uni
     if (views.empty())
       return Status(Code::kFailedPrecondition, "unit " + spec.name + " is whole only between before and after");
     const ParameterView& view = views[index];
-    *out = shardcomm_view{view.value, view.gradient, view.count, static_cast<int32_t>(view.dtype),
-                          static_cast<int32_t>(view.gradient_dtype)};
+    *out = shardcomm_view{.value = view.value,
+                          .gradient = view.gradient,
+                          .count = view.count,
+                          .dtype = static_cast<int32_t>(view.dtype),
+                          .gradient_dtype = static_cast<int32_t>(view.gradient_dtype)};
     return {};
   });
 }
@@ -191,7 +199,12 @@ shardcomm_code shardcomm_zero_shard(const shardcomm_zero* zero, size_t piece, sh
     SHARDCOMM_REQUIRE(zero);
     SHARDCOMM_REQUIRE(out);
     SHARDCOMM_TRY_ASSIGN(const ShardPiece* found, find_piece(zero->engine, piece));
-    *out = shardcomm_piece{found->unit, found->parameter, found->offset, found->count, found->value, found->gradient};
+    *out = shardcomm_piece{.unit = found->unit,
+                           .parameter = found->parameter,
+                           .offset = found->offset,
+                           .count = found->count,
+                           .value = found->value,
+                           .gradient = found->gradient};
     return {};
   });
 }
@@ -221,9 +234,14 @@ shardcomm_code shardcomm_zero_memory_report(const shardcomm_zero* zero, shardcom
     SHARDCOMM_REQUIRE(out);
     if (out->struct_size < sizeof *out) return too_small("out");
     const MemoryReport report = zero->engine.memory();
-    *out = shardcomm_memory_report{
-        sizeof *out,           report.parameter_bytes, report.gradient_bytes, report.optimizer_bytes,
-        report.gathered_bytes, report.unreduced_bytes, report.live_bytes,     report.peak_bytes};
+    *out = shardcomm_memory_report{.struct_size = sizeof *out,
+                                   .parameter_bytes = report.parameter_bytes,
+                                   .gradient_bytes = report.gradient_bytes,
+                                   .optimizer_bytes = report.optimizer_bytes,
+                                   .gathered_bytes = report.gathered_bytes,
+                                   .unreduced_bytes = report.unreduced_bytes,
+                                   .live_bytes = report.live_bytes,
+                                   .peak_bytes = report.peak_bytes};
     return {};
   });
 }
@@ -241,7 +259,8 @@ shardcomm_code shardcomm_adam_create(shardcomm_zero* zero, const shardcomm_adam_
     AdamWOptions options;
     if (params != nullptr) {
       if (params->struct_size < sizeof *params) return too_small("params");
-      options = {params->beta1, params->beta2, params->eps, params->weight_decay};
+      options = {
+          .beta1 = params->beta1, .beta2 = params->beta2, .eps = params->eps, .weight_decay = params->weight_decay};
     }
     return deliver(AdamW::create(zero->engine, options), out);
   });

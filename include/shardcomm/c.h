@@ -241,7 +241,8 @@ SHARDCOMM_EXPORT shardcomm_code shardcomm_zero_after(shardcomm_zero* zero, uint3
                                                      shardcomm_stream compute);
 SHARDCOMM_EXPORT shardcomm_code shardcomm_zero_finish_step(shardcomm_zero* zero, shardcomm_stream compute);
 SHARDCOMM_EXPORT void shardcomm_zero_set_gradient_sync(shardcomm_zero* zero, int32_t on);
-/* a failure is the next call's */
+/* Not between before and after of a unit. A failure is given by the next call of before, after, finish_step or
+   begin_update, which then does nothing else and may be repeated. */
 SHARDCOMM_EXPORT void shardcomm_zero_zero_gradients(shardcomm_zero* zero);
 
 /* An optimizer of your own, after finish_step: begin_update, then write the masters of all pieces (f32 at every dtype),

@@ -21,8 +21,8 @@ struct MomentPiece {
   float* v;
 };
 
-// Thread rule: that of its engine, which must outlive it and stay where it is. Uses nothing of it but its public
-// functions.
+// Thread rule: that of its engine, which may be moved. Uses nothing of it but its public functions. After the engine
+// has been destroyed, step() is undefined; destroying the optimizer is not.
 class SHARDCOMM_EXPORT AdamW {
  public:
   static Result<AdamW> create(ZeroEngine& engine, const AdamWOptions& options);  // local; moments are zero

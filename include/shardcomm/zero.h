@@ -33,12 +33,20 @@
 //                 finish_step()                  publish()
 //
 // A call that does not fit the state is kFailedPrecondition, changes nothing, and says what to do: before() in an
-// update, publish() at rest, begin_update() or gradient_norm() in a step, when the gradients are not final.
+// update, publish() at rest, begin_update() or gradient_norm() in a step, when the gradients are not final,
+// zero_gradients() while a unit is open.
+//
 // Memory that was written against these rules is found by comparison: what a rank owns must be as the last update left
 // it. The first before() of a step, after() in backward, begin_update(), publish() and synchronize() compare. Buckets
-// of which the rank owns up to 16 KiB are compared whole, larger ones in 64 cache lines spread evenly: an optimizer
-// that forgot to publish is found at once, a single element of a large bucket may not be. The error is that rank's
-// alone, and repeats until fill_parameters() or load_checkpoint() sets the parameters again.
+// of which the rank owns up to 16 KiB are compared whole, larger ones in 64 cache lines spread evenly. So an optimizer
+// that forgot to publish is found at once where it changes nearly every element; one that changes a few rows of a large
+// table is found when it first changes a compared line, which may take many steps, and a single element of a large
+// bucket may never be.
+// The error is that rank's alone, and repeats until fill_parameters() or load_checkpoint() sets the parameters again.
+// It does not hold up the peers' update: begin_update() that is refused so stands for this rank's whole update, and a
+// publish() that is refused so goes on to the end of it. At stages 1 and 2 both give the peers the values as they are,
+// unit by unit, in the order of units. A rank that then leaves the loop calls Communicator::abort(), so that its peers
+// learn why.
 #pragma once
 #include <functional>
 #include <memory>
@@ -160,10 +168,15 @@ class SHARDCOMM_EXPORT ZeroEngine {
   // busy, the engine's memory is left to it (and logged), because tasks may yet touch it. So it takes 10 s at most.
   ~ZeroEngine();
 
+  // Leads to the engine wherever it is moved to. Cheap to copy; owns nothing, so using it once the engine has been
+  // destroyed, or overwritten by another, is undefined. What keeps an engine for later, like an optimizer, keeps this.
+  class Ref;
+  Ref ref() noexcept;
+
   // Sets this rank's part of every parameter: fill(unit, parameter, offset, values) writes elements
   // [offset, offset + values.size()) of the flattened parameter in f32; masters and shards follow. Call order and split
-  // are not promised, so the values must depend on (parameter, element) only. Ends an update in progress. Local, but
-  // waits for what is in flight.
+  // are not promised, so the values must depend on (parameter, element) only. Ends an update in progress, as publish()
+  // does, but with the values as they were. Local, but waits for what is in flight.
   Status fill_parameters(
       const std::function<void(UnitId, uint32_t parameter, size_t offset, std::span<float> values)>& fill);
 
@@ -181,7 +194,8 @@ class SHARDCOMM_EXPORT ZeroEngine {
   // off: whole gradients stay local and add up (memory: stages 2 and 3 then keep them); the next backward with sync on
   // reduces the total. Set it between steps, equally on all ranks.
   void set_gradient_sync(bool on) noexcept;
-  // Reduced or not. Waits for reductions in flight and for compute streams, not for values that were published.
+  // Reduced or not. Not between before() and after(): kFailedPrecondition names the unit that is open. Waits for
+  // reductions in flight and for compute streams, not for values that were published.
   Status zero_gradients();
 
   // Opens an update: waits for what is in flight, and drops what is gathered ahead. The gradients must be final.
@@ -190,7 +204,8 @@ class SHARDCOMM_EXPORT ZeroEngine {
   // them to all ranks, which the next before() joins. So the gather of one unit runs while the next is computed. Once a
   // unit and update; in one order on all ranks.
   Status publish(UnitId unit);
-  // The same for all units not yet published, in their order; ends the update.
+  // The same for all units not yet published, in their order; ends the update. What publish(unit) found in this update
+  // to have been written wrongly is its error too.
   Status publish();
   // Blocks until everything in flight here has ended, published values included; asynchronous errors surface here.
   // After kTimedOut it may be called again. It does not say that other ranks have got as far.
@@ -218,6 +233,17 @@ class SHARDCOMM_EXPORT ZeroEngine {
  private:
   explicit ZeroEngine(std::unique_ptr<Impl>) noexcept;
   std::unique_ptr<Impl> impl_;
+};
+
+class SHARDCOMM_EXPORT ZeroEngine::Ref {
+ public:
+  ZeroEngine& operator*() const noexcept;
+  ZeroEngine* operator->() const noexcept { return &**this; }
+
+ private:
+  friend class ZeroEngine;
+  explicit Ref(Impl* impl) noexcept : impl_(impl) {}
+  Impl* impl_;
 };
 
 // before -> compute -> after as a scope. An error of the closing half surfaces in finish_step().

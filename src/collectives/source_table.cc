@@ -43,7 +43,7 @@ SourceEntry* next_message(Fabric& fabric) noexcept {
   return reinterpret_cast<SourceEntry*>(fabric.control->payload().data());
 }
 
-// Writes what was found when the call ran before.
+// Writes what was found when the call ran before. What is kept has a fingerprint, so the entries come second.
 SourceTable write_again(Fabric& fabric, const CallTables& tables) noexcept {
   SourceEntry* const head = next_message(fabric);
   SourceEntry* const entries = head + 1;

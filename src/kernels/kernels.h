@@ -1,7 +1,8 @@
-// The door of src/kernels: what may be launched to move and combine bytes. Each launch names its stream; on a host
-// stream the host twin runs inline on the calling thread (which is that stream's thread), on a CUDA stream a kernel
-// is enqueued. So an algorithm on mapped memory does not know which processor moves its bytes.
-// Pointers need only be aligned to their element; counts may be anything, 0 included.
+// The door of src/kernels: what may be launched to move and combine bytes. Each launch names its stream. Copies and
+// reductions on a host stream run inline, as their host twin on the calling thread (which is that stream's thread); on
+// a CUDA stream a kernel is enqueued. So an algorithm on mapped memory does not know which processor moves its bytes.
+// The element-wise launches are enqueued on every stream (elementwise.h). Pointers need only be aligned to their
+// element; counts may be anything, 0 included.
 #pragma once
 #include <span>
 

@@ -34,12 +34,15 @@ void abandon(std::unique_ptr<ZeroEngine::Impl> impl) {
 
 }  // namespace
 
-ZeroEngine::ZeroEngine(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
-ZeroEngine::ZeroEngine(ZeroEngine&&) noexcept = default;
+ZeroEngine::ZeroEngine(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {
+  if (impl_ != nullptr) impl_->owner = this;
+}
+ZeroEngine::ZeroEngine(ZeroEngine&& other) noexcept : ZeroEngine(std::move(other.impl_)) {}
 
 ZeroEngine& ZeroEngine::operator=(ZeroEngine&& other) noexcept {
   ZeroEngine old(std::move(*this));
   impl_ = std::move(other.impl_);
+  if (impl_ != nullptr) impl_->owner = this;
   return *this;
 }
 
@@ -58,6 +61,9 @@ Result<ZeroEngine> ZeroEngine::create(Communicator& comm, std::span<const UnitSp
   if (Status allocated = impl->allocate(); !allocated.ok()) return allocated.context(kDoing);
   return ZeroEngine(std::move(impl));
 }
+
+ZeroEngine::Ref ZeroEngine::ref() noexcept { return Ref(impl_.get()); }
+ZeroEngine& ZeroEngine::Ref::operator*() const noexcept { return *impl_->owner; }
 
 Status ZeroEngine::fill_parameters(
     const std::function<void(UnitId, uint32_t parameter, size_t offset, std::span<float> values)>& fill) {

@@ -53,13 +53,14 @@ struct ZeroEngine::Impl {
   const std::shared_ptr<zero::MemoryAccount> account;  // shared with optimizers, which may be destroyed later
   std::vector<ShardPiece> pieces;
   bool sync = true;
+  ZeroEngine* owner = nullptr;  // where it is now, for Ref
 
  private:
   struct UnitRun {
     std::vector<ParameterView> views;  // empty unless entered
     std::optional<Event> last_use;     // of its values, by a compute stream
     zero::StreamSpan span;
-    bool published = false;  // in this update
+    bool published = false;  // in this update, if only as it was
   };
 
   void index_pieces();
@@ -86,8 +87,14 @@ struct ZeroEngine::Impl {
   Status fill_run(const zero::ParameterPlace& place, uint32_t bucket, const FillOne& fill);
   Status round_filled(const zero::ParameterPlace& place, uint32_t bucket, size_t bucket_offset,
                       std::span<const float> wide);
+  // Stages 1 and 2: enqueues the gather that the peers enqueue too.
+  Status give_values(UnitId unit);
+  // The same for all units not yet published: their peers wait for them, whatever this rank found.
+  Status give_unpublished_values();
   // No unit is entered, no whole gradients wait to be reduced, and finish_step() has ended the step.
   Status check_gradients_final(std::string_view operation) const;
+  // Nothing of this unit has been written that not even an update may write.
+  Status check_written_rightly(UnitId unit) const;
   // Nothing that this rank owns has changed outside an update.
   Status check_untouched(std::string_view operation) const;
   Status written_outside(std::string_view operation, UnitId unit) const;  // the error
@@ -117,6 +124,7 @@ struct ZeroEngine::Impl {
   std::vector<std::pair<void*, Event>> compute_ends_;  // latest point of each compute stream, by handle
   bool in_step_ = false;                               // a unit has been entered since the last finish_step()
   bool updating_ = false;                              // between begin_update() and publish()
+  Status update_error_;                                // what publish(unit) found in this update, for publish()
   Status failed_;                                      // the first failure; the engine stays failed
   Status after_error_;                                 // for finish_step()
 };

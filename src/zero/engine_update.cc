@@ -10,6 +10,8 @@
 namespace shardcomm {
 
 Status ZeroEngine::Impl::fill_parameters(const Fill& fill) {
+  SHARDCOMM_TRY(usable());
+  if (updating_) SHARDCOMM_TRY(give_unpublished_values());
   SHARDCOMM_TRY(prepare_to_change_values("fill_parameters"));
   for (UnitId u = 0; u < layout.units.size(); ++u) {
     const auto& parameters = layout.units[u].parameters;
@@ -65,8 +67,12 @@ Status ZeroEngine::Impl::begin_update() {
   if (updating_) return refuse(kOperation, "an update is open already", "call publish() first");
   SHARDCOMM_TRY(check_gradients_final(kOperation));
   SHARDCOMM_TRY(prepare_to_change_values(kOperation));
-  SHARDCOMM_TRY(check_untouched(kOperation));
   for (UnitRun& run : runs_) run.published = false;
+  update_error_ = {};
+  if (Status touched = check_untouched(kOperation); !touched.ok()) {
+    SHARDCOMM_TRY(give_unpublished_values());
+    return touched;
+  }
   updating_ = true;
   return {};
 }
@@ -79,16 +85,28 @@ Status ZeroEngine::Impl::publish(UnitId unit) {
     return Status(Code::kInvalidArgument, fmt::format("publish: unit {} of {}", unit, runs_.size()));
   }
   if (runs_[unit].published) return refuse(operation(), "it has been published in this update", "publish it once");
-  if (!seals_.intact_in_update(unit)) {
-    return refuse(operation(), "values that are not their own masters (bf16, or frozen) have been written",
-                  "write ShardPiece::master only, of which publish() makes the values; fill_parameters() or "
-                  "load_checkpoint() sets them again");
+  Status written = check_written_rightly(unit);
+  if (written.ok()) {
+    SHARDCOMM_TRY(masters_->round(unit));
+    seals_.seal(unit);
+  } else if (update_error_.ok()) {
+    update_error_ = written;
   }
-  SHARDCOMM_TRY(masters_->round(unit));
-  seals_.seal(unit);
+  SHARDCOMM_TRY(give_values(unit));
+  return written;
+}
+
+Status ZeroEngine::Impl::give_values(UnitId unit) {
   runs_[unit].published = true;
   if (!layout.stage.publishes()) return {};
   if (Status published = values_->publish(unit); !published.ok()) return fail(std::move(published), "publishing", unit);
+  return {};
+}
+
+Status ZeroEngine::Impl::give_unpublished_values() {
+  for (UnitId unit = 0; unit < runs_.size(); ++unit) {
+    if (!runs_[unit].published) SHARDCOMM_TRY(give_values(unit));
+  }
   return {};
 }
 
@@ -96,10 +114,12 @@ Status ZeroEngine::Impl::publish() {
   SHARDCOMM_TRY(usable());
   if (!updating_) return refuse("publish", "no update is open", "call begin_update() before masters are written");
   for (UnitId unit = 0; unit < runs_.size(); ++unit) {
-    if (!runs_[unit].published) SHARDCOMM_TRY(publish(unit));
+    if (runs_[unit].published) continue;
+    if (Status done = publish(unit); !runs_[unit].published) return done;
+    SHARDCOMM_TRY(usable());
   }
   updating_ = false;
-  return {};
+  return std::exchange(update_error_, Status());
 }
 
 Status ZeroEngine::Impl::synchronize(Deadline deadline) {
@@ -112,6 +132,10 @@ Status ZeroEngine::Impl::synchronize(Deadline deadline) {
 
 Status ZeroEngine::Impl::zero_gradients() {
   SHARDCOMM_TRY(usable());
+  if (const std::string open = schedule_.open_unit(); !open.empty()) {
+    return refuse("zero_gradients", fmt::format("unit {} is still between before and after", open),
+                  "call after() first");
+  }
   std::vector<zero::Action> actions;
   schedule_.discard_gradients(actions);
   SHARDCOMM_TRY(carry_out(actions, StreamRef::caller()));
@@ -170,6 +194,14 @@ Status ZeroEngine::Impl::check_gradients_final(std::string_view operation) const
                   "finish a step with gradient sync on, or discard them by zero_gradients()");
   }
   return {};
+}
+
+Status ZeroEngine::Impl::check_written_rightly(UnitId unit) const {
+  if (seals_.intact_in_update(unit)) return {};
+  return refuse(fmt::format("publish({})", unit_name(unit)),
+                "values that are not their own masters (bf16, or frozen) have been written",
+                "write ShardPiece::master only, of which publish() makes the values; fill_parameters() or "
+                "load_checkpoint() sets them again");
 }
 
 Status ZeroEngine::Impl::check_untouched(std::string_view operation) const {

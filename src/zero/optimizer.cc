@@ -13,7 +13,7 @@
 namespace shardcomm {
 
 struct AdamW::Impl {
-  ZeroEngine& engine;
+  const ZeroEngine::Ref engine;
   const AdamWOptions options;
   const zero::Buffer moments;  // all of m, then all of v
   const std::shared_ptr<const void> counted;
@@ -58,7 +58,7 @@ Result<AdamW> AdamW::create(ZeroEngine& engine, const AdamWOptions& options) {
     pieces.push_back(trainable ? MomentPiece{piece.master, m + piece.state_offset, v + piece.state_offset}
                                : MomentPiece{});
   }
-  return AdamW(std::unique_ptr<Impl>(new Impl{.engine = engine,
+  return AdamW(std::unique_ptr<Impl>(new Impl{.engine = engine.ref(),
                                               .options = options,
                                               .moments = std::move(moments),
                                               .counted = engine.count_optimizer_bytes(bytes),
@@ -66,9 +66,9 @@ Result<AdamW> AdamW::create(ZeroEngine& engine, const AdamWOptions& options) {
 }
 
 Status AdamW::Impl::update(size_t piece, const kernels::AdamConstants& constants) const {
-  const ShardPiece& shard = engine.pieces()[piece];
+  const ShardPiece& shard = engine->pieces()[piece];
   if (shard.gradient == nullptr) return {};
-  const ParameterSpec& spec = engine.units()[shard.unit].parameters[shard.parameter];
+  const ParameterSpec& spec = engine->units()[shard.unit].parameters[shard.parameter];
   const kernels::AdamLaunch launch{.constants = constants,
                                    .decay = options.weight_decay * spec.decay_factor,
                                    .gradient = shard.gradient,
@@ -79,16 +79,17 @@ Status AdamW::Impl::update(size_t piece, const kernels::AdamConstants& constants
   return kernels::launch(launch, StreamRef::caller());
 }
 
-// Each unit is published as soon as it is updated, so that its gather runs beside the update of the next.
+// Each unit is published as soon as it is updated, so that its gather runs beside the update of the next. One that is
+// refused does not keep the others from the peers; the last publish() gives the error again.
 Status AdamW::step(float learning_rate, float gradient_scale) {
-  ZeroEngine& engine = impl_->engine;
+  ZeroEngine& engine = *impl_->engine;
   SHARDCOMM_TRY(engine.begin_update());
   const auto constants = zero::adam_constants(impl_->options, ++impl_->steps, learning_rate, gradient_scale);
   const auto pieces = engine.pieces();
   size_t piece = 0;
   for (UnitId unit = 0; unit < engine.units().size(); ++unit) {
     for (; piece < pieces.size() && pieces[piece].unit == unit; ++piece) SHARDCOMM_TRY(impl_->update(piece, constants));
-    SHARDCOMM_TRY(engine.publish(unit));
+    static_cast<void>(engine.publish(unit));
   }
   SHARDCOMM_TRY(engine.publish());
   return engine.zero_gradients();

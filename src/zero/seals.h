@@ -3,8 +3,9 @@
 //
 // A seal is a fingerprint of memory, taken when an update ends and compared at the hooks. A range of up to
 // kCompleteBytes is compared whole, a longer one in kSampledLines cache lines, spread evenly from its first to its
-// last. So a check costs 1 to 4 us a range (bucket), however large the model is; an optimizer that forgot to publish is
-// found at once, because it changes nearly every element; one changed element of a long range may be missed.
+// last. So a check costs 1 to 4 us a range (bucket), however large the model is. An optimizer that forgot to publish is
+// found at once where it changes nearly every element. One that changes a part of a long range is found when that part
+// holds a compared line: rows of an embedding, a few a step, may go unnoticed for many steps, one element for ever.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -3,7 +3,6 @@
 #pragma once
 #include <cstdint>
 #include <optional>
-#include <ranges>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,6 +11,19 @@
 #include "zero/stage.h"
 
 namespace shardcomm::zero {
+
+// Consecutive indices, for range-based loops (clang 14 cannot compile std::views::iota of libstdc++ 12).
+struct BucketIndices {
+  struct Iterator {
+    uint32_t index;
+    uint32_t operator*() const noexcept { return index; }
+    Iterator& operator++() noexcept { return ++index, *this; }
+    bool operator==(const Iterator&) const = default;
+  };
+  uint32_t first, past_last;
+  Iterator begin() const noexcept { return {first}; }
+  Iterator end() const noexcept { return {past_last}; }
+};
 
 // One parameter as its unit sees it. A tied one lies in its owner's buckets.
 struct ParameterPlace {
@@ -25,7 +37,7 @@ struct ParameterPlace {
   bool trainable;
   bool tied;
 
-  auto buckets() const noexcept { return std::views::iota(bucket, bucket + bucket_count); }
+  BucketIndices buckets() const noexcept { return {bucket, bucket + bucket_count}; }
 };
 
 // All offsets are multiples of kAlignBytes, except that the gradients of a cut parameter continue from one bucket to

@@ -99,6 +99,9 @@ static void* run_rank(void* argument) {
   REQUIRE(shardcomm_zero_before(zero, 0, 1, caller) == SHARDCOMM_OK);
   REQUIRE(shardcomm_zero_parameter(zero, 0, 0, &view) == SHARDCOMM_OK);
   for (size_t i = 0; i < kCount; ++i) ((float*)view.gradient)[i] += (float)(rank + 1); /* the sum over ranks is 3 */
+  shardcomm_zero_zero_gradients(zero); /* refused, which the next hook says */
+  REQUIRE(shardcomm_zero_after(zero, 0, 1, caller) == SHARDCOMM_FAILED_PRECONDITION);
+  REQUIRE(strstr(shardcomm_last_error(), "zero_gradients: unit layer") != NULL);
   REQUIRE(shardcomm_zero_after(zero, 0, 1, caller) == SHARDCOMM_OK);
   REQUIRE(shardcomm_zero_finish_step(zero, caller) == SHARDCOMM_OK);
   double norm = 0;

@@ -9,7 +9,7 @@ direct=src/collectives/direct.cc
 copy=src/collectives/direct_copy.cc
 reduce=src/collectives/direct_reduce.cc
 sources=src/collectives/direct_source.h
-table=src/collectives/source_table.cc
+source_table=src/collectives/source_table.cc
 inline=src/collectives/inline.cc
 turns=src/core/turnstile.h
 
@@ -115,11 +115,11 @@ mutation turn_of_streams_not_kept release $turns \
   collectives_stress_test:'*ManyStreams*'
 
 # --- the bytes ---
-mutation fingerprints_without_places release $table \
+mutation fingerprints_without_places release $source_table \
   'hash_.add(static_cast<uint64_t>(begin - window->base) << 1 | (in_place ? 1 : 0));' \
   'hash_.add(1);' \
   collectives_layout_test
-mutation fingerprints_without_windows release $table \
+mutation fingerprints_without_windows release $source_table \
   'hash_.add(window->id);' \
   'hash_.add(1);' \
   collectives_layout_test
@@ -127,7 +127,7 @@ mutation part_of_a_table_forgotten release src/kernels/table.h \
   'team->run(parts, [&](int i) {' \
   'team->run(parts, [&](int i) { if (segments.size() > 1 && i == 1) return;' \
   collectives_copy_threads_test
-mutation shards_in_place_taken_for_apart release $table \
+mutation shards_in_place_taken_for_apart release $source_table \
   'const bool in_place = gathers_ && item.in == own_.target(item);' \
   'const bool in_place = false && gathers_;' \
   collectives_layout_test
@@ -165,11 +165,11 @@ mutation order_of_the_ranks_in_messages release $inline \
 mutation ragged_message_with_the_own_part release src/collectives/geometry.h \
   'share_unit() == Unit::kItemCounts ? 1 : share(source)' \
   'share_unit() == Unit::kItemCounts ? 1 : 0 * share(source)' \
-  collectives_sample_test
+  collectives_geometry_test
 mutation parts_before_the_own_one_forgotten release src/collectives/geometry.h \
   'if (reader > source) route.source_offset' \
   'if (reader < source) route.source_offset' \
-  collectives_sample_test
+  collectives_geometry_test collectives_sample_test
 mutation message_longer_than_announced release include/shardcomm/collective.h \
   'ranks < 2 ? 1 : ranks - 1;' \
   'ranks < 3 ? 1 : ranks - 2;' \
@@ -189,7 +189,7 @@ mutation known_by_the_inputs_alone release src/core/known_calls.h \
   'return item_of(one) == item;' \
   'return item_of(one).in == item.in;' \
   collectives_known_calls_test known_call_cache_test
-mutation tables_of_windows_gone release $table \
+mutation tables_of_windows_gone release $source_table \
   'tables->windows == fabric.windows->version()' \
   'tables->windows != 0' \
   collectives_known_calls_test:'*Windows*/processes'
@@ -211,11 +211,11 @@ mutation tables_of_one_announcement_of_several release $direct \
   'operation.items.size() > kMaxEntries' \
   'operation.items.size() > 1000000' \
   collectives_known_calls_test:'*SeveralAnnouncements*'
-mutation tables_of_ordinary_memory_kept release $table \
+mutation tables_of_ordinary_memory_kept release $source_table \
   'if (table.fingerprint == 0) return;' \
   '' \
   collectives_known_calls_test:'*InOrdinaryMemory*'
-mutation tables_never_found_again release $table \
+mutation tables_never_found_again release $source_table \
   'tables->windows == fabric.windows->version()' \
   'tables->windows == fabric.windows->version() + 1' \
   collectives_known_calls_test:'*AllocateNothing*'
@@ -271,6 +271,15 @@ mutation gradients_zeroed_after_published_values release $update \
   'if (done.ok()) done = gradients_->synchronize(deadline);' \
   'if (done.ok()) done = stream_.ref().synchronize(deadline);' \
   zero_update_test:'*PublishDoesNotWait*'
+mutation refused_update_keeps_values_from_peers release $update \
+  'if (updating_) SHARDCOMM_TRY(give_unpublished_values());' \
+  '' \
+  zero_update_test:'*ARefusedRank*'
+mutation moved_engine_is_lost release src/zero/engine.cc \
+  'if (impl_ != nullptr) impl_->owner = this;
+  return *this;' \
+  'return *this;' \
+  zero_update_test:'*IsMoved*'
 mutation update_of_gradients_that_are_not_final release $update \
   'if (in_step_) {' \
   'if (in_step_ && updating_) {' \
@@ -283,3 +292,23 @@ mutation writes_to_views_unnoticed release $hooks \
   'left.ok() && !seals_.intact(id)' \
   'left.ok() && !seals_.intact(id) && updating_' \
   zero_update_test:'*FindsWritesToViews*'
+mutation retired_memory_without_its_event release src/zero/gradients.cc \
+  'pool_.release(part.borrowed, part.reduced);' \
+  'pool_.release(part.borrowed, std::nullopt);' \
+  zero_engine_test
+mutation reductions_in_flight_in_the_middle release src/zero/schedule.cc \
+  'const bool downwards = states_[unit].gradient_offset == 0;' \
+  'const bool downwards = true;' \
+  zero_transfers_test
+mutation rest_of_a_unit_over_another release src/zero/gathered_units.cc \
+  '(state.from_top ? 0 : state.bytes), missing_bytes(unit));' \
+  '(state.from_top ? 0 : state.bytes), 1);' \
+  zero_transfers_test
+mutation padding_between_parts_of_a_tensor release src/planner/bucket_plan.cc \
+  'const size_t unit = ranks_ * alignment(element_bytes);' \
+  'const size_t unit = alignment(element_bytes);' \
+  bucket_plan_test
+mutation runs_of_a_file_all_read_at_its_begin release src/zero/checkpoint/reader.cc \
+  '(piece->begin + skipped)' \
+  'skipped' \
+  zero_checkpoint_test

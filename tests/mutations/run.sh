@@ -14,6 +14,7 @@ only=" $* "
 limit_s=300  # of one test program: a hang is noticed, too
 results=$work/table.txt
 missed=0
+readonly root work only limit_s results  # mutations.sh, which is read into this shell, has variables of its own
 
 say() { printf '%s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }

@@ -85,17 +85,17 @@ INSTANTIATE_TEST_SUITE_P(Ranks, ZeroStages, ::testing::Values(1, 2, 3, 4));
 
 // What all stages must give for one shape and plan, at 3 ranks (uneven shards) in several bucket sizes: matrices are
 // cut between rows, inside rows, or not at all.
-void expect_stages_agree(const Case& base, bool must_learn = true) {
+void expect_stages_agree(const Case& base, size_t smallest_bucket_bytes = 1024) {
   run_ranks(3, RankMode::kThreads, [&](RankContext& rank) {
     Communicator comm = rank.communicator();
     std::optional<Outcome> expected;
     for (const int stage : {0, 1, 2, 3}) {
-      for (const size_t bucket_bytes : {size_t{4096}, size_t{1024}, size_t{128}, size_t{0}}) {
+      for (const size_t bucket_bytes : {size_t{4096}, smallest_bucket_bytes, size_t{0}}) {
         Case given = base;
         given.options.stage = stage;
         given.options.bucket_bytes = bucket_bytes;
         const Outcome outcome = train_case(comm, given);
-        if (!expected && must_learn) expect_learned(outcome);
+        if (!expected) expect_learned(outcome);
         if (!expected) expected = outcome;
         expect_same_bits(outcome, *expected, describe(given.options));
       }
@@ -119,10 +119,10 @@ TEST(ZeroEngine, Bf16GradientsAgreeAtAllStages) {
 TEST(ZeroEngine, OddRowsAgreeAtAllStages) {
   Case given;
   given.shape = {.inputs = 23, .width = 37, .matrices = DType::kBF16};
-  expect_stages_agree(given);
+  expect_stages_agree(given, 128);  // less than a row
   given.shape.matrices = DType::kF32;
   given.options.gradient_dtype = DType::kBF16;
-  expect_stages_agree(given);
+  expect_stages_agree(given, 500);
 }
 
 // Parts of units are gathered ahead, in either direction.
@@ -130,7 +130,7 @@ TEST(ZeroEngine, LimitsOfGatheredMemoryChangeNoBits) {
   run_ranks(2, RankMode::kThreads, [](RankContext& rank) {
     Communicator comm = rank.communicator();
     const Outcome expected = train_case(comm, {.shape = {.blocks = 4}});
-    for (const size_t limit : {size_t{1}, size_t{8000}, size_t{9000}, size_t{11000}, size_t{20000}}) {
+    for (const size_t limit : {size_t{1}, size_t{8000}, size_t{11000}}) {
       for (const bool asynchronous : {false, true}) {
         Case given{.shape = {.blocks = 4}, .asynchronous = asynchronous};
         given.options.bucket_bytes = 512;

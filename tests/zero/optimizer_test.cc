@@ -65,12 +65,14 @@ struct Outcome {
 };
 
 // What `take_steps` makes of the parameters, on `ranks` ranks.
-Outcome outcome_of(int ranks, int stage, DType dtype, const std::function<void(ZeroEngine&)>& take_steps) {
+Outcome outcome_of(int ranks, int stage, DType dtype, const std::function<void(ZeroEngine&)>& take_steps,
+                   size_t bucket_bytes = ZeroOptions().bucket_bytes) {
   Outcome outcome;
   std::mutex mutex;
   run_ranks(ranks, RankMode::kThreads, [&](RankContext& context) {
     Communicator comm = context.communicator();
-    ZeroEngine engine = must(ZeroEngine::create(comm, units_of(dtype), {.stage = stage, .poison_freed = true}));
+    const ZeroOptions options{.stage = stage, .bucket_bytes = bucket_bytes, .poison_freed = true};
+    ZeroEngine engine = must(ZeroEngine::create(comm, units_of(dtype), options));
     must(fill_with_noise(engine));
     take_steps(engine);
     const auto values = all_parameters(engine);
@@ -107,6 +109,8 @@ TEST(OwnOptimizer, GivesTheSameBitsAtAllStagesAndWorldSizes) {
       for (const int stage : {0, 1, 2, 3}) {
         EXPECT_TRUE(outcome_of(ranks, stage, dtype, take_lion_steps) == expected)
             << name(dtype) << ", stage " << stage << ", " << ranks << " ranks";
+        EXPECT_TRUE(outcome_of(ranks, stage, dtype, take_lion_steps, 512) == expected)  // in several pieces
+            << name(dtype) << ", stage " << stage << ", " << ranks << " ranks, parameters cut";
       }
     }
   }

@@ -213,6 +213,81 @@ TEST(ZeroUpdate, FindsValuesWrittenInPlaceOfTheirMasters) {
   });
 }
 
+// One rank writes a value itself. Its update is refused, its peer's is not; at stages 1 and 2 the peer's needs gathers
+// of both. Once the rank has set its parameters again, the two are in step.
+enum class Update { kAdamW, kAtOnce, kByUnit };
+Status update_wrongly(ZeroEngine& engine, AdamW& adam, Update kind, bool wrongly) {
+  if (kind == Update::kAdamW) {
+    if (wrongly) flip(piece_of(engine, kWide)->value);
+    return adam.step(0.1f);
+  }
+  SHARDCOMM_TRY(engine.begin_update());
+  if (wrongly) flip(piece_of(engine, kNarrow)->value);
+  if (kind == Update::kByUnit) SHARDCOMM_TRY(engine.publish(kNarrow));
+  return engine.publish();
+}
+
+TEST(ZeroUpdate, ARefusedRankDoesNotHoldUpItsPeers) {
+  for (const Update kind : {Update::kAdamW, Update::kAtOnce, Update::kByUnit}) {
+    SCOPED_TRACE("update " + std::to_string(static_cast<int>(kind)));
+    const auto start = Clock::now();
+    on_stages(2, [&](Communicator& comm, int stage) {
+      ZeroEngine engine = filled_engine(comm, stage);
+      AdamW adam = must(AdamW::create(engine, {}));
+      must(step(engine));
+      const bool errs = comm.rank() == 0;
+      const Status updated = update_wrongly(engine, adam, kind, errs);
+      if (errs) {
+        expect_refusal(updated, {"rank 0: ", kind == Update::kAdamW ? "unit wide" : "publish(narrow)", "written"});
+        if (kind != Update::kByUnit) {
+          expect_refusal(engine.before(kWide, Pass::kForward, kCaller), {"rank 0: ", "outside an update"});
+        }
+        must(fill_with_noise(engine));
+      } else {
+        must(updated);
+      }
+      must(engine.zero_gradients());
+      must(step(engine));
+      must(adam.step(0.1f));
+      must(engine.synchronize(in(seconds(20))));
+    });
+    EXPECT_LT(Clock::now() - start, seconds(10) * kPatience);
+  }
+}
+
+TEST(ZeroUpdate, AnOptimizerFollowsAnEngineThatIsMoved) {
+  on_stages(2, [](Communicator& comm, int stage) {
+    ZeroEngine first = filled_engine(comm, stage);
+    AdamW adam = must(AdamW::create(first, {}));
+    ZeroEngine second = std::move(first);
+    must(step(second));
+    must(adam.step(0.1f));
+    first = std::move(second);
+    must(step(first));
+    must(adam.step(0.1f));
+    EXPECT_EQ(adam.steps(), 2u);
+    EXPECT_EQ(&*first.ref(), &first);
+    must(first.synchronize(in(seconds(20))));
+  });
+}
+
+// What is accumulated afterwards would go to gradients that have been discarded.
+TEST(ZeroUpdate, RefusesToZeroGradientsOfAnOpenUnit) {
+  on_stages(2, [](Communicator& comm, int stage) {
+    ZeroEngine engine = filled_engine(comm, stage);
+    must(engine.before(kWide, Pass::kBackward, kCaller));
+    add_to_gradient(engine.parameters(kWide)[0], std::vector<float>(150, 1));
+    expect_refusal(engine.zero_gradients(), {"rank", "zero_gradients", "wide is still between", "after()"});
+    add_to_gradient(engine.parameters(kWide)[0], std::vector<float>(150, 1));
+    must(engine.after(kWide, Pass::kBackward, kCaller));
+    must(engine.finish_step(kCaller));
+    const ShardPiece* piece = piece_of(engine, kWide);
+    EXPECT_EQ(piece->gradient[0], 4);  // twice 1 on two ranks
+    must(engine.zero_gradients());
+    EXPECT_EQ(piece->gradient[0], 0);
+  });
+}
+
 // The gather of new values does not hold up the rank that is ahead.
 TEST(ZeroUpdate, PublishDoesNotWaitAndSynchronizeDoes) {
   for (const int stage : {1, 2}) {

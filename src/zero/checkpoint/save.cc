@@ -5,6 +5,7 @@
 #include <memory>
 #include <numeric>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "kernels/kernels.h"
 #include "shardcomm/checkpoint.h"
@@ -68,7 +69,9 @@ void add_sources(const ZeroEngine& engine, const AdamW& optimizer, size_t first,
   const UnitSpec& unit = engine.units()[any.unit];
   const ParameterSpec& spec = unit.parameters[any.parameter];
   const std::string name = zero::full_name(unit, any.parameter);
-  Source value{name, spec.shape, {}}, m{name + "/m", spec.shape, {}}, v{name + "/v", spec.shape, {}};
+  Source value{.tensor = name, .shape = spec.shape, .runs = {}};
+  Source m{.tensor = name + "/m", .shape = spec.shape, .runs = {}};
+  Source v{.tensor = name + "/v", .shape = spec.shape, .runs = {}};
   for (size_t i = first; i < last; ++i) {
     const ShardPiece& piece = engine.pieces()[i];
     const MomentPiece& moments = optimizer.pieces()[i];
@@ -241,7 +244,7 @@ Result<Preparation> prepare(ZeroEngine& engine, const std::string& dir, uint64_t
   if (mine.ok()) mine = engine.synchronize(zero::operation_deadline(comm));
   SHARDCOMM_TRY(zero::agree(comm, mine));
   prepared.trainer_state = std::move(state).value();
-  const std::vector<zero::Field> fields = {{"the step", step}, {"the path", XXH3_64bits(dir.data(), dir.size())}};
+  const std::vector<zero::Field> fields = {{"the step", step}, {"the path", hash_text(dir)}};
   SHARDCOMM_TRY(zero::agree_on(comm, fields, "arguments of save_checkpoint"));
   Result<uint64_t> generation = uint64_t{0};
   if (comm.rank() == 0) generation = prepare_directory(prepared.directory);
