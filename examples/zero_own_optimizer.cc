@@ -73,7 +73,7 @@ Result<std::array<double, 2>> train(Rank rank, int stage, DType dtype) {
   for (int step = 0; step < kSteps; ++step) {
     double mine = 0, all = 0;
     {
-      // One unit needs no forward pass of its own here.
+      // A single unit needs no forward pass of its own here.
       SHARDCOMM_TRY_ASSIGN(const UnitScope layer, UnitScope::enter(engine, 0, Pass::kBackward, StreamRef::caller()));
       mine = forward_and_backward(layer.parameters(), rank);
     }

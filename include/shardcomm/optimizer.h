@@ -30,9 +30,9 @@ class SHARDCOMM_EXPORT AdamW {
   AdamW& operator=(AdamW&&) noexcept;
   ~AdamW();
 
-  // One update with gradient * gradient_scale (clipping), from begin_update() to publish(), then zeroes the gradients.
-  // Waits for what is in flight. Stages 1 and 2 enqueue the gather of the new parameters, which the next before()
-  // joins.
+  // Makes one update with gradient * gradient_scale (clipping), from begin_update() to publish(), then zeroes the
+  // gradients. Waits for what is in flight. Stages 1 and 2 enqueue the gather of the new parameters, which the next
+  // before() joins.
   Status step(float learning_rate, float gradient_scale = 1);
   uint64_t steps() const noexcept;  // updates so far; drives the bias correction
   void set_steps(uint64_t steps) noexcept;

@@ -21,8 +21,8 @@ class SHARDCOMM_EXPORT Window {
   size_t size_bytes() const noexcept;
   std::string_view label() const noexcept;
   bool owns_memory() const noexcept;  // allocate_window: true; register_window: false
-  // Whether register_window made the memory known to a transport (pinned it, say). False where the transport needs
-  // nothing of the kind, as shm: threads of one process read the memory in place, other processes by cross-memory
+  // Tells whether register_window made the memory known to a transport (pinned it, say). False where the transport
+  // needs nothing of the kind, as shm: threads of one process read the memory in place, other processes by cross-memory
   // attach or through the staging ring, exactly as if it had not been registered. Allocated windows: false.
   bool is_enrolled() const noexcept;
 

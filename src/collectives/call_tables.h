@@ -1,4 +1,4 @@
-// Where the bytes of a known call lie, as the engine found them when it ran: here, and at ranks where they lie alike. A
+// The places of a known call's bytes, as the engine found them when it ran: here, and at ranks where they lie alike. A
 // call that comes again finds its tables ready, for as long as the windows stay. Nothing is kept of a call whose
 // tensors lie outside of windows, or among ranks that are threads, or that takes more than one announcement.
 #pragma once
@@ -18,7 +18,7 @@ struct CallTables {
   ReduceRows reduction;                                   // empty: not found yet
 };
 
-// What it takes at most: of an item, its entry and, of every source, a row of copies or an address.
+// An upper bound of what the tables take: for each item its entry and, for every source, a row of copies or an address.
 constexpr size_t call_tables_bytes(int size, size_t items) noexcept {
   const auto sources = static_cast<size_t>(size);
   const size_t of_item = sizeof(SourceEntry) + sizeof(kernels::ReduceSegment) + sources * sizeof(kernels::CopySegment);

@@ -19,7 +19,7 @@
 namespace shardcomm {
 namespace {
 
-// Where one rank has staged its bytes, all ranks take part in handing out the slots of its ring.
+// If one rank has staged its bytes, all ranks take part in handing out the slots of its ring.
 bool is_staged(const Fabric& fabric, const Step& step, const SourceTable& own) noexcept {
   bool staged = own.staged;
   for (Rank r = 0; r < fabric.size; ++r) staged = staged || (r != fabric.rank && read_table(fabric, step, r).staged);
@@ -32,7 +32,7 @@ Status move(Execution& execution, const Step& step, const SourceTable& own) {
   return copy_direct(execution, step, own.fingerprint);
 }
 
-// One step whose items fit one announcement.
+// Runs a step whose items fit one announcement.
 Status run_announced(Execution& execution, const Step& step) {
   Fabric& fabric = execution.fabric;
   const SourceTable own = write_table(execution, step);
@@ -43,7 +43,7 @@ Status run_announced(Execution& execution, const Step& step) {
   return step.last ? fabric.control->await_readers(execution.limit) : Status();
 }
 
-// Where the tables of an operation's steps are kept; null: it is not a known call, or takes several announcements.
+// Returns the tables kept for an operation; null if it is not a known call or takes several announcements.
 CallTables* tables_of(const Operation& operation) {
   if (operation.known == nullptr || operation.items.size() > kMaxEntries) return nullptr;
   if (operation.known->tables == nullptr) operation.known->tables = std::make_shared<CallTables>();

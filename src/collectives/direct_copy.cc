@@ -58,7 +58,7 @@ class CopyFrom {
   }
 
  private:
-  // What is copied of one item; without bytes, nothing is.
+  // The copy of one item. If it has no bytes, nothing is copied.
   struct Copy {
     std::byte* target;
     Location from;

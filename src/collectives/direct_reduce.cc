@@ -67,7 +67,7 @@ class DirectReduce {
 
   size_t share_bytes(size_t i) const noexcept { return route_.bytes(step_.items[i]); }
 
-  // Where this rank's share of item i begins at source k.
+  // Finds where this rank's share of item i begins at source k.
   Location locate_share(size_t i, size_t k) const noexcept {
     const Item& item = step_.items[i];
     return locate(execution_, buffers_.sources[k], i, item.in).plus(route_.source_offset_bytes(item));

@@ -1,5 +1,5 @@
-// Where the bytes of a step lie at each rank, as this rank can reach them: what direct_copy.cc and direct_reduce.cc
-// share.
+// Finds where the bytes of a step lie at each rank, as this rank can reach them: what direct_copy.cc and
+// direct_reduce.cc share.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace shardcomm {
 
-// One rank that this rank reads, itself included. The entries lie in that rank's message, so they are valid until it
+// A rank that this rank reads, itself included. The entries lie in that rank's message, so they are valid until it
 // has announced twice more.
 struct Source {
   // `own_fingerprint`: of this rank's table; 0 matches no peer.
@@ -29,7 +29,7 @@ struct Source {
   std::span<const SourceEntry> entries{};  // what it announced; empty of this rank itself
 };
 
-// Where bytes of a source are.
+// The place of bytes of a source.
 struct Location {
   const std::byte* mapped;  // null: not mapped here, to be read by cross-memory attach
   uint64_t address;         // in the owner's process; only where they are not mapped

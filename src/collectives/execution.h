@@ -12,7 +12,7 @@
 
 namespace shardcomm {
 
-// One operation as it runs, filled by name.
+// An operation as it runs, filled by name.
 struct Execution {
   const Operation& operation;
   Fabric& fabric;

@@ -11,13 +11,13 @@
 
 namespace shardcomm {
 
-// What the lengths and offsets of a route count.
+// The unit in which the lengths and offsets of a route count.
 enum class Unit : uint8_t {
   kElements,    // elements
   kItemCounts,  // multiples of the item's count, so that one route serves thousands of items of different counts
 };
 
-// What one rank (the reader) takes from one rank (the source) of every item.
+// The part of every item that one rank (the reader) takes from another (the source).
 struct Route {
   size_t source_length;  // of the source's whole `in`
   size_t source_offset;  // into it, to the part that the reader takes
@@ -50,9 +50,9 @@ class Geometry {
   Pattern pattern() const noexcept { return pattern_; }
   int size() const noexcept { return size_; }
   bool reduces() const noexcept { return pattern_ == Pattern::kReduce || pattern_ == Pattern::kReduceAll; }
-  // Whether `reader` takes a part of what `source` has. The reader makes no difference in any pattern so far.
+  // Returns whether `reader` takes a part of what `source` has. The reader makes no difference in any pattern so far.
   bool reads(Rank source, Rank /*reader*/) const noexcept { return pattern_ != Pattern::kBroadcast || source == root_; }
-  // Whether any rank does. The others announce no bytes.
+  // Returns whether any rank reads the source. A source that no rank reads announces no bytes.
   bool is_read(Rank source) const noexcept {
     for (Rank reader = 0; reader < size_; ++reader) {
       if (reads(source, reader)) return true;

@@ -24,7 +24,8 @@ void add_counts(Operation& operation) noexcept {
       align_item((traits(operation.call().collective).reduces() ? sum : largest) * element);
 }
 
-// Of what may differ from item to item. A function of its own, because the hash's buffer would cost every other call.
+// Hashes what may differ from item to item. It is a function of its own, because the hash's buffer would slow every
+// other call.
 [[gnu::noinline]] uint64_t hash_of(std::span<const Item> items) noexcept {
   WordHash hash;
   for (const Item& item : items) {

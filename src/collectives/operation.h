@@ -12,7 +12,7 @@
 
 namespace shardcomm {
 
-// One tensor of an operation. count: elements per shard (all_reduce, broadcast: of the whole; ragged forms: unused).
+// A tensor of an operation. count: elements per shard (all_reduce, broadcast: of the whole; ragged forms: unused).
 struct Item {
   const std::byte* in;
   std::byte* out;

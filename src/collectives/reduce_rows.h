@@ -44,7 +44,7 @@ class ReduceRows {
     segments_.push_back({.target = item.out, .sources = next().data(), .count = count});
   }
 
-  // One launch for each run of rows of one dtype and op.
+  // Launches one kernel for each run of rows of one dtype and op.
   Status launch(const Execution& execution) const;
 
  private:

@@ -8,7 +8,7 @@
 namespace shardcomm {
 namespace {
 
-// Where the items lie in their windows, less what differs from rank to rank: an item that is gathered in place counts
+// A hash of where the items lie in their windows, less what differs from rank to rank: an item gathered in place counts
 // as its whole buffer, which holds this rank's shard at a place of its own.
 class Fingerprint {
  public:

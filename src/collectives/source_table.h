@@ -1,7 +1,7 @@
-// What an announcement says of where a rank's bytes are: one entry an item. Before the entries of many items stands one
-// number, the fingerprint of where they lie in their windows. Ranks whose fingerprints are equal, as those of one model
-// are, find each other's bytes from their own addresses and do not read each other's entries, which takes longer than
-// copying short tensors does.
+// The part of an announcement that says where a rank's bytes are: an entry for each item. Before the entries of many
+// items stands one number, the fingerprint of where they lie in their windows. Ranks whose fingerprints are equal, as
+// those of one model are, find each other's bytes from their own addresses and do not read each other's entries, which
+// takes longer than copying short tensors does.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -15,7 +15,7 @@ struct SourceTable {
   bool staged = false;       // the bytes are read from the owner's staging ring
   std::span<const SourceEntry> entries{};  // empty where no peer reads this rank (broadcast)
 
-  // Whether this rank's items lie at the same places.
+  // Returns whether this rank's items lie at the same places.
   bool matches(uint64_t own_fingerprint) const noexcept { return fingerprint != 0 && fingerprint == own_fingerprint; }
 };
 

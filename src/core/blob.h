@@ -1,5 +1,5 @@
-// What ranks exchange while they meet and agree: a number of fields in the form of bootstrap's lists, and statuses as
-// two of them.
+// The blobs that ranks exchange while they meet and agree: a number of fields in the form of bootstrap's lists, and
+// statuses as two of them.
 #pragma once
 #include <initializer_list>
 #include <span>

@@ -1,4 +1,4 @@
-// What happens to every call: it gets its epoch, is recorded, and is handed over.
+// Every call passes here: it gets its epoch, is recorded, and is handed over.
 #include "core/core.h"
 
 #include <fmt/format.h>

@@ -62,7 +62,7 @@ uint8_t mapped_rows(std::span<const TransportEntry> entries) {
   return static_cast<uint8_t>(rows);
 }
 
-// One fabric spans ranks that all map each other; a pair that is served otherwise needs a fabric between nodes.
+// A fabric spans ranks that all map each other; a pair that is served otherwise needs a fabric between nodes.
 Status check_pairs(const PairTransports& pairs, std::span<const TransportEntry> entries, int size) {
   for (Rank a = 0; a < size; ++a) {
     for (Rank b = a + 1; b < size; ++b) {
@@ -162,7 +162,7 @@ void use_copy_threads(MachineModel& machine, int fewest) {
   if (machine.attach_gbs) *machine.attach_gbs *= fewest;
 }
 
-// What one rank reports when it has connected.
+// A rank's report once it has connected.
 struct Report {
   Status ready;
   Status attach;  // whether it can attach all others
@@ -170,7 +170,7 @@ struct Report {
   Reach reach;  // by peer
 };
 
-// What all ranks have reported.
+// The reports of all ranks, taken together.
 struct Agreed {
   Status attach;
   int fewest_copy_threads;
@@ -197,9 +197,9 @@ Result<Agreed> agree(const Exchange& exchange, const Report& mine) {
   return Agreed{first_failure(attaches), fewest, PairTransports(std::move(reach_by_rank))};
 }
 
-// What all ranks do, from what they have told each other. A reduction copies what it attaches and then reads the copy.
-// Staging does the same without pinning pages, so a reduction stages, unless the pieces would be so small that signals
-// dominate.
+// Decides for all ranks alike, from what they have told each other. A reduction copies what it attaches and reads the
+// copy. Staging does the same without pinning pages, so a reduction stages, unless the pieces would be so small that
+// signals dominate.
 Attach agree_on_attach(const Status& all_can, const Options& options, const MachineModel& machine,
                        const Fabric& fabric) {
   constexpr size_t kSmallPiece = 8 << 10;

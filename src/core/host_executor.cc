@@ -76,7 +76,7 @@ Status HostExecutor::run(const Agreement& agreement) {
   return end(turn, std::move(status));
 }
 
-// What an operation needs while it waits in a stream.
+// Keeps everything that an operation needs while it waits in a stream.
 struct HostExecutor::AsyncOperation {
   AsyncOperation(HostExecutor& executor, std::shared_ptr<const void> owner, const Operation& given)
       : executor(executor),

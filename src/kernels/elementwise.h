@@ -46,7 +46,7 @@ struct CastLaunch {
 };
 Status launch(const CastLaunch& args, StreamRef stream);
 
-// One update of AdamW (Loshchilov & Hutter 2019), with g = gradient * gradient_scale:
+// An update of AdamW (Loshchilov & Hutter 2019), with g = gradient * gradient_scale:
 //   m = beta1 m + (1 - beta1) g        v = beta2 v + (1 - beta2) g²
 //   master = master (1 - learning_rate decay) - learning_rate (m first_correction) / (sqrt(v) second_correction + eps)
 struct AdamConstants {

@@ -1,4 +1,4 @@
-// One byte everywhere: zeros for gradients, NaN patterns for memory that has been freed.
+// Fills memory with one byte: zeros for gradients, NaN patterns for memory that has been freed.
 #include <cstring>
 
 #include "kernels/enqueue.h"

@@ -10,7 +10,7 @@
 
 namespace shardcomm {
 
-// Where a process can be probed for cross-memory attach.
+// Tells peers where a process can be probed for cross-memory attach.
 struct AttachCard {
   int32_t pid = 0;
   int32_t reserved = 0;
@@ -21,8 +21,8 @@ static_assert(std::is_trivially_copyable_v<AttachCard> && sizeof(AttachCard) == 
 
 AttachCard attach_card();
 
-// Whether read_peer works with that process: by reading its token. kUnavailable with the reason where it does not
-// (permission, Yama, seccomp, another pid namespace, an ended process), kUnsupported on a kernel without the call.
+// Finds out whether read_peer works with that process, by reading its token. kUnavailable with the reason where it does
+// not (permission, Yama, seccomp, another pid namespace, an ended process), kUnsupported on a kernel without the call.
 Status probe_peer_read(const AttachCard& peer);
 
 // target[0, bytes) = memory of process pid at remote_address: one copy, made by the calling thread. kPeerLost where the

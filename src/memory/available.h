@@ -8,8 +8,8 @@
 
 namespace shardcomm {
 
-// What this process may still take without swapping: the least of MemAvailable, the room in each control group above
-// us, and RLIMIT_AS. SIZE_MAX where none is known. `root` stands before /proc and /sys, for tests.
+// Returns how much this process may still take without swapping: the least of MemAvailable, the room in each control
+// group above us, and RLIMIT_AS. SIZE_MAX where none is known. `root` stands before /proc and /sys, for tests.
 size_t memory_available_bytes(const std::string& root = {});
 
 // kOutOfMemory "<label> needs …, … available" if that is less than `bytes`. Ranks that allocate at the same moment do

@@ -13,7 +13,7 @@
 namespace shardcomm {
 
 struct Allocation;
-// Where to find a segment.
+// Tells peers where to find a segment.
 struct SegmentCard {
   int32_t pid = 0;
   int32_t fd = -1;  // a number of process pid

@@ -29,7 +29,7 @@ inline constexpr uint32_t kControlLayout = 4;
 // The payload of one announcement has this room, whatever carries it. Small messages travel in it.
 inline constexpr size_t kPayloadCapacity = (64 << 10) - 48;
 
-// What ranks must agree on before anything moves.
+// The part of a call that ranks must agree on before anything moves.
 struct Signature {
   Call call;
   uint64_t detail = 0;  // hash of ragged counts, items and label
@@ -65,7 +65,7 @@ class Control {
   virtual Status check_peers() noexcept = 0;  // kPeerLost if a process ended without leaving in good order; tells all
 };
 
-// What one rank has announced, for people.
+// An announcement of one rank, for people.
 struct AnnouncedCall {
   Signature signature;
   uint8_t phase;

@@ -1,4 +1,4 @@
-// What each rank shows its peers in one communicator: a fixed layout in memory that all of them map. The owner of a
+// The memory that each rank shows its peers in one communicator, in a fixed layout that all of them map. The owner of a
 // block is the only one who writes to it, so that a peer may as well see a replica that the owner keeps up to date. The
 // one exception is `abort`, which any rank sets once. Signals only grow; a message slot is used by every second
 // sequence number, which is safe because a rank announces sequence s + 1 only after it has collected s from everybody,
@@ -25,7 +25,7 @@ struct alignas(64) PaddedSignal : Signal {};
 static_assert(std::endian::native == std::endian::little, "the kernel sleeps on the low half of a signal");
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
-// One announcement. A small payload shares the signal's cache line, so a small message costs one cache-line transfer.
+// An announcement. A small payload shares the signal's cache line, so a small message costs one cache-line transfer.
 struct alignas(64) Message {
   Signal sequence;  // complete once value == the sequence number
   uint32_t payload_bytes;

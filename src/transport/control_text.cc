@@ -1,4 +1,4 @@
-// What a control tells people: who announced what, who is late, and where ranks do not agree.
+// Error texts of controls: which ranks announced what, which are late, and where they do not agree.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -11,7 +11,7 @@ namespace shardcomm {
 
 namespace {
 
-// What ranks may differ in though their calls read alike.
+// Names what ranks differ in though their calls read alike.
 std::string_view hidden_difference(const Call& call) noexcept {
   if (call.kind == CallKind::kAgreement) return "; their labels differ further on";
   return traits(call.collective).is_many || traits(call.collective).is_ragged

@@ -7,7 +7,7 @@
 //   read / SourceLookup / staging       the peers' bytes
 //   control->finish_reading(), await_readers()   hand the peers' memory back, and wait for one's own
 //
-// One fabric spans ranks that can map each other's memory, a node. Thread rule: that of its parts.
+// A fabric spans ranks that can map each other's memory, a node. Thread rule: that of its parts.
 #pragma once
 #include <memory>
 #include <optional>
@@ -55,7 +55,7 @@ struct FabricOffer {
 // kUnsupported where the transport cannot map memory.
 Result<FabricOffer> offer_fabric(std::unique_ptr<Transport> transport, Rank rank, int size, const Options& options);
 
-// Where this fails, `offer` stays as it is: keep it until all ranks know, since peers may be mapping what it offers.
+// On failure `offer` stays as it is: keep it until all ranks know, since peers may be mapping what it offers.
 // The offer's transport has reached every rank.
 Result<std::unique_ptr<Fabric>> connect_fabric(FabricOffer& offer, std::span<const Card> control_cards,
                                                const Options& options, bool oversubscribed);

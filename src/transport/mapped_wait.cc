@@ -161,7 +161,7 @@ Status MappedControl::fail(Code code, std::string text) noexcept {
   return first.ok() ? why : first;
 }
 
-// Where ranks fail at the same moment, the reason that is first in rank 0's block is recorded in all of them.
+// If ranks fail at the same moment, the reason that is first in rank 0's block is recorded in all of them.
 void MappedControl::abort(const Status& why) noexcept {
   if (!birthplace_.is_here()) return;
   Status reason = why;

@@ -11,7 +11,7 @@
 
 namespace shardcomm {
 
-// What one rank reports: for each peer, itself included, bit i is set where row i of transports() reaches it.
+// A rank's report: for each peer, itself included, bit i is set where row i of transports() reaches it.
 using Reach = std::vector<uint8_t>;
 inline constexpr size_t kMostTransportRows = 8;
 

@@ -35,7 +35,7 @@ class Transport {
   // Peers whose processes have ended. One system call, so cheap enough for a wait that sleeps; any thread.
   virtual std::vector<Rank> ended_peers() = 0;
   // Makes memory of this rank known to the transport before peers reach it, where it must be pinned or registered.
-  // Null where this transport needs nothing of the kind.
+  // Gives null where this transport needs nothing of the kind.
   virtual Result<Registration> enroll(const Allocation& memory) = 0;
 };
 
@@ -50,7 +50,7 @@ class MappedTransport : public Transport {
   virtual Status read(Rank peer, void* target, uint64_t address, size_t bytes) = 0;
 };
 
-// One row per backend built in. probe() says why not, if not: "memfd_create: not permitted". open() gives a transport
+// A row per backend built in. probe() says why not, if not: "memfd_create: not permitted". open() gives a transport
 // of the row's kind.
 struct TransportEntry {
   std::string_view name;

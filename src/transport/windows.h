@@ -15,7 +15,7 @@
 
 namespace shardcomm {
 
-// Where a rank's bytes are, as its peers need to know it. Travels in messages.
+// The place of a rank's bytes, as its peers need to know it. Travels in messages.
 struct SourceEntry {
   uint64_t address;  // in the owner's process
   uint32_t window;   // kNoWindow, or the id of an allocated window that holds them
@@ -34,7 +34,7 @@ struct MappedWindow {
   bool holds(const std::byte* begin, size_t count) const noexcept {
     return begin >= base && begin + count <= base + bytes;
   }
-  // Where a peer's `address` is mapped here.
+  // Returns where a peer's `address` is mapped here.
   const std::byte* locate(Rank peer, uint64_t address) const noexcept {
     const auto p = static_cast<size_t>(peer);
     return mapping.by_rank[p] + (address - raw_base_by_rank[p]);

@@ -13,7 +13,7 @@ class Arena {
  public:
   explicit Arena(size_t capacity) : capacity_(capacity) {}
 
-  // Where `bytes` (> 0) should go; nothing when no gap is large enough.
+  // Finds where `bytes` (> 0) should go; nothing when no gap is large enough.
   std::optional<size_t> find(size_t bytes) const;
   bool is_free(size_t offset, size_t bytes) const;
   // [offset, offset + bytes) is free before, and a block until it is released.

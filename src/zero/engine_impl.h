@@ -71,7 +71,7 @@ struct ZeroEngine::Impl {
   std::optional<zero::Run> owned_run(const zero::ParameterPlace& place, uint32_t bucket) const;
   std::optional<zero::Run> held_run(const zero::ParameterPlace& place, uint32_t bucket) const;
   std::byte* value_at(const zero::ParameterPlace& place, uint32_t bucket, size_t bucket_offset) const;
-  // Null where a value has no master of its own. `bucket_offset` is in this rank's part.
+  // Returns null if a value has no master of its own. `bucket_offset` is in this rank's part.
   float* master_at(const zero::ParameterPlace& place, uint32_t bucket, size_t bucket_offset) const;
 
   Status enter(UnitId unit, Pass pass, StreamRef compute);

@@ -1,4 +1,4 @@
-// What happens between steps: parameters are set or updated and published, gradients are measured and zeroed.
+// The engine between steps: parameters are set or updated and published, gradients are measured and zeroed.
 #include <fmt/format.h>
 
 #include <algorithm>

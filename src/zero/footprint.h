@@ -9,7 +9,7 @@ namespace shardcomm::zero {
 
 // Elements of a bucket that one rank optimizes and holds reduced gradients of.
 size_t owned_count(const UnitBucket& bucket, StageTraits stage) noexcept;
-// Where they begin in the bucket.
+// Returns where those elements begin in the bucket.
 size_t owned_begin(const UnitBucket& bucket, StageTraits stage, size_t rank) noexcept;
 // Elements that one rank optimizes, padding included.
 size_t owned_trainable_count(const Layout& layout) noexcept;

@@ -12,7 +12,8 @@ size_t bytes_of(const Layout& layout, const std::vector<UnitId>& units) {
   return bytes;
 }
 
-// What any two units need at once, tied ones with their owners: so that the next gather always fits beside the current.
+// The most that two units need at once, tied ones with their owners, so that the next gather always fits beside the
+// current.
 size_t two_largest_units(const Layout& layout) {
   size_t largest = 0;
   for (size_t i = 0; i < layout.units.size(); ++i) {

@@ -18,7 +18,7 @@ class GatheredUnits {
   bool is_whole(UnitId unit) const noexcept;
   bool is_begun(UnitId unit) const noexcept { return states_[unit].count > 0; }
   size_t missing_bytes(UnitId unit) const noexcept { return layout_.units[unit].value_bytes - states_[unit].bytes; }
-  // Whether so much more stays within the limit for prefetch.
+  // Returns whether `more_bytes` stay within the limit for prefetch.
   bool fits_limit(size_t more_bytes) const noexcept;
 
   // Finds room for everything the unit lacks; transfers that are gathered stay where they are. False: there is none.
@@ -31,7 +31,7 @@ class GatheredUnits {
   std::optional<uint32_t> take_next_if_it_fits(UnitId unit);
   void release(UnitId unit);
 
-  // Of all values of a unit that is begun; nothing: it needs no memory, or has its own.
+  // The place of all values of a unit that is begun; nothing if it needs no memory or has its own.
   std::optional<size_t> offset(UnitId unit) const noexcept { return states_[unit].offset; }
   size_t capacity() const noexcept { return arena_.capacity(); }
 

@@ -33,7 +33,7 @@ class Gradients {
   // Every sum becomes zero. Only while no reduction is in flight, and no compute stream adds to whole gradients.
   Status zero();
 
-  // Null if the bucket is frozen. Stages 2 and 3: valid while the unit's gradients are open or in flight.
+  // Returns null if the bucket is frozen. Stages 2 and 3: valid while the unit's gradients are open or in flight.
   std::byte* whole(UnitId unit, const UnitBucket& bucket) const noexcept;
   // [owned_count] elements; null for frozen buckets.
   float* sum(UnitId unit, uint32_t bucket) const noexcept;

@@ -52,8 +52,8 @@ class Schedule {
   // none, or that memory has no room, which only nested units can bring about.
   std::optional<size_t> gathered_offset(UnitId unit) const noexcept { return gathered_.offset(unit); }
   size_t gathered_capacity() const noexcept { return gathered_.capacity(); }
-  // Where an open unit's whole gradients lie in memory of gradient_capacity bytes; nothing: that memory has no room,
-  // which only an order other than the declared one can bring about.
+  // The place of an open unit's whole gradients in memory of gradient_capacity bytes; nothing if that memory has no
+  // room, which only an order other than the declared one can bring about.
   std::optional<size_t> gradient_offset(UnitId unit) const noexcept { return states_[unit].gradient_offset; }
   // "" when no unit is between before() and after(), else its name.
   std::string open_unit() const;

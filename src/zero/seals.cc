@@ -18,7 +18,7 @@ uint64_t seal_of(std::span<const std::byte> bytes) noexcept {
   std::array<std::byte, kSampledLines * kLineBytes> sample;
   const size_t last = bytes.size() - kLineBytes;
   for (size_t i = 0; i < kSampledLines; ++i) {
-    // One cache line each, as long as the range begins with one; the last line ends with the range.
+    // Each sample is one cache line, as long as the range begins with one; the last line ends with the range.
     const size_t begin = i + 1 == kSampledLines ? last : last / (kSampledLines - 1) * i / kLineBytes * kLineBytes;
     std::memcpy(sample.data() + i * kLineBytes, bytes.data() + begin, kLineBytes);
   }

@@ -19,7 +19,7 @@ namespace shardcomm::zero {
 inline constexpr size_t kCompleteBytes = size_t{16} << 10;
 inline constexpr size_t kSampledLines = 64;  // of 64 bytes
 
-// Of all of `bytes`, or of a sample.
+// Hashes all of `bytes`, or a sample of them.
 uint64_t seal_of(std::span<const std::byte> bytes) noexcept;
 
 // Thread rule: that of the engine.
@@ -34,7 +34,7 @@ class Seals {
 
   // Watches and seals `bytes`, which must stay where they are.
   void watch(UnitId unit, std::span<const std::byte> bytes, Writer writer);
-  // What lies there now is right.
+  // Records that the present contents are right.
   void seal(UnitId unit) noexcept;
   // Is everything as it was sealed?
   bool intact(UnitId unit) const noexcept;

@@ -1,4 +1,4 @@
-// What each ZeRO stage shards: the table in zero.h, as values that the code asks instead of comparing numbers.
+// The table of stages in zero.h, as values that the code asks instead of comparing numbers.
 #pragma once
 #include <array>
 #include <cstddef>

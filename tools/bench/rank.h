@@ -1,4 +1,4 @@
-// One rank of a bench: verifies each size, then times it (sampling.h) in turn with the machine (bench_limits.h).
+// A rank of a bench: verifies each size, then times it (sampling.h) in turn with the machine (bench_limits.h).
 #pragma once
 #include <cstdint>
 #include <functional>

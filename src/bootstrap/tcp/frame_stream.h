@@ -1,4 +1,4 @@
-// One connection as a rank sees it: it sends and receives whole frames, each within a deadline.
+// A connection as a rank sees it: it sends and receives whole frames, each within a deadline.
 #pragma once
 #include <string>
 #include <string_view>
