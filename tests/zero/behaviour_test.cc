@@ -9,6 +9,7 @@
 
 #include "shardcomm/trace.h"
 #include "tests/support/rank_group.h"
+#include "tests/zero/counts.h"
 #include "tests/zero/model.h"
 
 namespace shardcomm::testing {
@@ -18,19 +19,6 @@ const StreamRef kCaller = StreamRef::caller();
 
 Deadline soon() { return std::chrono::steady_clock::now() + std::chrono::seconds(20); }
 
-// One step without norm and loss, whose operations would count as traffic too; complete when it returns.
-void bare_step(ZeroEngine& engine, AdamW& adam, Model& model, uint64_t step) {
-  model.run(step, 0, 2, 2);
-  must(engine.finish_step(kCaller));
-  must(adam.step(1e-3f));
-  must(engine.synchronize(soon()));  // what step() has enqueued counts as traffic of this step
-}
-
-struct Shape {
-  const char* name;
-  ModelShape model;
-  ZeroOptions options;
-};
 std::vector<Shape> shapes_to_measure() {
   std::vector<Shape> shapes;
   for (const int stage : {0, 1, 2, 3}) {
@@ -53,35 +41,8 @@ std::vector<Shape> shapes_to_measure() {
 class ZeroCounts : public ::testing::TestWithParam<int> {};
 
 TEST_P(ZeroCounts, MemoryAndTrafficAreThoseOfTheEstimate) {
-  run_ranks(GetParam(), RankMode::kThreads, [](RankContext& rank) {
-    Communicator comm = rank.communicator();
-    for (const Shape& shape : shapes_to_measure()) {
-      SCOPED_TRACE(std::string(shape.name) + " stage " + std::to_string(shape.options.stage) + " prefetch " +
-                   std::to_string(shape.options.prefetch_units));
-      const auto units = model_units(shape.model);
-      const ZeroEstimate estimate = must(estimate_zero(units, rank.size(), shape.options));
-      ZeroEngine engine = must(ZeroEngine::create(comm, units, shape.options));
-      AdamW adam = must(AdamW::create(engine, {}));
-      must(fill_with_noise(engine));
-      Model model(engine, shape.model, kCaller);
-      bare_step(engine, adam, model, 0);
-      EXPECT_EQ(engine.memory().peak_bytes, estimate.peak_bytes);
-      engine.reset_peak();
-      const TrafficCounters before = comm.traffic();
-      for (const uint64_t step : {1u, 2u, 3u}) bare_step(engine, adam, model, step);
-      const TrafficCounters after = comm.traffic();
-      EXPECT_EQ(after.bytes_sent - before.bytes_sent, 3 * estimate.bytes_per_step);
-      EXPECT_EQ(engine.memory().peak_bytes, estimate.peak_bytes);
-      const MemoryReport idle = engine.memory();
-      EXPECT_EQ(idle.gathered_bytes, 0u);
-      EXPECT_EQ(idle.unreduced_bytes, 0u);
-      EXPECT_EQ(idle.live_bytes, idle.parameter_bytes + idle.gradient_bytes + idle.optimizer_bytes);
-      // Few operations: a gather or two and a reduction a unit that fits a bucket, however many parameters it has.
-      if (shape.options.bucket_bytes == ZeroOptions().bucket_bytes) {
-        EXPECT_LE(after.operations - before.operations, 3 * 4 * units.size());
-      }
-    }
-  });
+  run_ranks(GetParam(), RankMode::kThreads,
+            [](RankContext& rank) { expect_counts_of_estimate(rank, shapes_to_measure()); });
 }
 INSTANTIATE_TEST_SUITE_P(Ranks, ZeroCounts, ::testing::Values(1, 2, 3, 4));
 

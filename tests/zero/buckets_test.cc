@@ -6,6 +6,7 @@
 
 #include "shardcomm/trace.h"
 #include "tests/support/rank_group.h"
+#include "tests/zero/counts.h"
 #include "tests/zero/model.h"
 
 namespace shardcomm::testing {
@@ -110,14 +111,8 @@ TEST(ZeroBuckets, ArePrefetchedOneByOneBelowALimit) {
   });
 }
 
-struct Shape {
-  const char* name;
-  ModelShape model;
-  ZeroOptions options;
-};
-
-// Where rows do not divide evenly, are larger than a bucket, and matrices lie beside vectors; tied, frozen, in two
-// dtypes; with limits that hold less than two units.
+// Shapes whose rows do not divide evenly or are larger than a bucket, with matrices beside vectors; tied, frozen, in
+// two dtypes; with limits that hold less than two units.
 std::vector<Shape> shapes_to_measure() {
   std::vector<Shape> shapes;
   for (const int stage : {0, 1, 2, 3}) {
@@ -144,31 +139,8 @@ std::vector<Shape> shapes_to_measure() {
 class ZeroBucketCounts : public ::testing::TestWithParam<int> {};
 
 TEST_P(ZeroBucketCounts, MemoryAndTrafficAreThoseOfTheEstimate) {
-  run_ranks(GetParam(), RankMode::kThreads, [](RankContext& rank) {
-    Communicator comm = rank.communicator();
-    for (const Shape& shape : shapes_to_measure()) {
-      SCOPED_TRACE(std::string(shape.name) + " stage " + std::to_string(shape.options.stage) + " buckets " +
-                   std::to_string(shape.options.bucket_bytes) + " limit " +
-                   std::to_string(shape.options.gathered_bytes_limit));
-      const auto units = model_units(shape.model);
-      const ZeroEstimate estimate = must(estimate_zero(units, rank.size(), shape.options));
-      ZeroEngine engine = must(ZeroEngine::create(comm, units, shape.options));
-      AdamW adam = must(AdamW::create(engine, {}));
-      must(fill_with_noise(engine));
-      Model model(engine, shape.model, kCaller);
-      for (const uint64_t step : {0u, 1u, 2u}) {
-        engine.reset_peak();
-        const uint64_t sent = comm.traffic().bytes_sent;
-        model.run(step, 0, 2, 2);
-        must(engine.finish_step(kCaller));
-        must(adam.step(1e-3f));
-        must(engine.synchronize(soon()));  // what step() has enqueued counts as traffic of this step
-        EXPECT_EQ(engine.memory().peak_bytes, estimate.peak_bytes);
-        EXPECT_EQ(comm.traffic().bytes_sent - sent, estimate.bytes_per_step);
-        EXPECT_EQ(engine.memory().gathered_bytes + engine.memory().unreduced_bytes, 0u);
-      }
-    }
-  });
+  run_ranks(GetParam(), RankMode::kThreads,
+            [](RankContext& rank) { expect_counts_of_estimate(rank, shapes_to_measure()); });
 }
 INSTANTIATE_TEST_SUITE_P(Ranks, ZeroBucketCounts, ::testing::Values(1, 2, 3, 4));
 
