@@ -155,6 +155,7 @@ class SHARDCOMM_EXPORT Communicator {
 
  private:
   friend class Bucket;
+  friend class MemoryPool;
   explicit Communicator(std::unique_ptr<Impl>) noexcept;
   std::unique_ptr<Impl> impl_;
 };

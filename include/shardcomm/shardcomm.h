@@ -5,5 +5,6 @@
 #include "shardcomm/communicator.h"
 #include "shardcomm/flight.h"
 #include "shardcomm/optimizer.h"
+#include "shardcomm/pool.h"
 #include "shardcomm/trace.h"
 #include "shardcomm/zero.h"
