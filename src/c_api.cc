@@ -7,6 +7,8 @@
 
 #include "c_api_support.h"
 
+SHARDCOMM_GROWS(shardcomm_comm_params, options, options, "shardcomm_comm_params_init");
+
 namespace shardcomm::c_api {
 namespace {
 
@@ -38,16 +40,6 @@ HostStreams& host_streams() {
   return streams;
 }
 
-// Out of range stays out of range, for the callee's own check and message.
-DType to_dtype(int32_t dtype) {
-  return dtype >= 0 && dtype < kDTypeCount ? static_cast<DType>(dtype) : static_cast<DType>(255);
-}
-ReduceOp to_op(int32_t op) {
-  return op >= 0 && op < kReduceOpCount ? static_cast<ReduceOp>(op) : static_cast<ReduceOp>(255);
-}
-
-std::string_view text(const char* given) { return given == nullptr ? std::string_view() : given; }
-
 // Every collective: translate the stream, call, hand out the work if it is wanted.
 template <class Call>
 shardcomm_code collective(shardcomm_comm* comm, shardcomm_stream stream, shardcomm_work** work, Call&& call) noexcept {
@@ -58,6 +50,13 @@ shardcomm_code collective(shardcomm_comm* comm, shardcomm_stream stream, shardco
     if (work == nullptr || !result.ok()) return result.status();
     return deliver(std::move(result), work);
   });
+}
+
+shardcomm_comm_params default_comm_params() {
+  shardcomm_comm_params params{};
+  params.struct_size = sizeof params;
+  params.world_size = 1;
+  return params;
 }
 
 }  // namespace
@@ -100,18 +99,22 @@ shardcomm_code shardcomm_store_open(const char* uri, shardcomm_store** out) {
 }
 void shardcomm_store_close(shardcomm_store* store) { delete store; }
 
+void shardcomm_comm_params_init_sized(shardcomm_comm_params* params, size_t struct_size) {
+  init_sized(default_comm_params(), params, struct_size);
+}
+
 shardcomm_code shardcomm_comm_create(shardcomm_store* store, const shardcomm_comm_params* params,
                                      shardcomm_comm** out) {
   return guarded([&]() -> Status {
     SHARDCOMM_REQUIRE(store);
     SHARDCOMM_REQUIRE(params);
     SHARDCOMM_REQUIRE(out);
-    if (params->struct_size < sizeof *params) return Status(Code::kInvalidArgument, "params.struct_size is too small");
-    if (params->device_kind != 0 && params->device_kind != 1)
+    SHARDCOMM_TRY_ASSIGN(const auto place, read_growing(params, default_comm_params(), "params"));
+    if (place.device_kind != 0 && place.device_kind != 1)
       return Status(Code::kInvalidArgument, "params.device_kind is neither 0 (host) nor 1 (cuda)");
-    SHARDCOMM_TRY_ASSIGN(const Options options, Options::parse(text(params->options)));
-    const Device device{static_cast<Device::Kind>(params->device_kind), static_cast<int16_t>(params->device_index)};
-    return deliver(Communicator::create(*store->store, {params->rank, params->world_size, device}, options), out);
+    SHARDCOMM_TRY_ASSIGN(const Options options, Options::parse(text(place.options)));
+    const Device device{static_cast<Device::Kind>(place.device_kind), static_cast<int16_t>(place.device_index)};
+    return deliver(Communicator::create(*store->store, {place.rank, place.world_size, device}, options), out);
   });
 }
 

@@ -1,4 +1,5 @@
-// What the two halves of the C ABI share: handles and the thread's last error. Over the public C++ headers only.
+// What the parts of the C ABI share: handles, the thread's last error, translations of arguments. Over the public C++
+// headers only.
 #pragma once
 #include <algorithm>
 #include <chrono>
@@ -6,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "c_api_growth.h"
 #include "shardcomm/c.h"
 #include "shardcomm/shardcomm.h"
 
@@ -60,6 +62,22 @@ Status deliver(Result<T> result, Handle** out) {
 }
 
 Result<StreamRef> to_stream(shardcomm_stream stream);
+
+// Out of range stays out of range, for the callee's own check and message.
+inline DType to_dtype(int32_t dtype) {
+  return dtype >= 0 && dtype < kDTypeCount ? static_cast<DType>(dtype) : static_cast<DType>(255);
+}
+inline ReduceOp to_op(int32_t op) {
+  return op >= 0 && op < kReduceOpCount ? static_cast<ReduceOp>(op) : static_cast<ReduceOp>(255);
+}
+
+inline std::string_view text(const char* given) { return given == nullptr ? std::string_view() : given; }
+
+// Members that later versions may give a meaning.
+inline Status check_reserved(int32_t reserved, const char* what) {
+  if (reserved == 0) return {};
+  return Status(Code::kInvalidArgument, std::string(what) + " must be 0, got " + std::to_string(reserved));
+}
 
 // From now; a negative timeout is none, and a very long one a year.
 inline Deadline to_deadline(int64_t timeout_ms) {

@@ -2,7 +2,22 @@
    begins with its own size. On failure the text is in shardcomm_last_error(), which belongs to the calling thread until
    its next failing call. Counts are elements. NULL is allowed in every destroy, close and release. What each call
    means, requires and promises is said at its C++ twin: communicator.h, window.h, stream.h, zero.h, optimizer.h,
-   checkpoint.h. */
+   checkpoint.h.
+
+   What may change, and when. Within one SHARDCOMM_ABI_MAJOR a program runs with every library whose minor version is
+   that of its c.h or higher: no symbol, struct, member or value is taken away or given another meaning, and structs
+   without struct_size never change. A higher SHARDCOMM_ABI_MINOR may bring functions, values of enumerations, and
+   members at the end of structs that begin with struct_size. Of such a struct the library reads and writes as much as
+   the caller has:
+     - A smaller struct_size than the library's is an older caller; members that it lacks have their defaults. Arrays
+       are stepped by the struct_size of their elements.
+     - A larger one is a newer caller. It is accepted as long as all bytes that the library does not know are zero, and
+       is SHARDCOMM_UNSUPPORTED otherwise. Of an output such bytes are set to zero.
+     - One that no version has had, such as 0, is SHARDCOMM_INVALID_ARGUMENT.
+   Initialize such structs with their _init, then set members: a macro, so that the size is that of the c.h that the
+   program is compiled with. The functions behind it end in _init_sized (struct, sizeof struct) and write no further
+   than that; the functions shardcomm_zero_params_init and shardcomm_adam_params_init, for programs that were compiled
+   when they were no macros, write the structs of version 1.0. Members named `reserved` must be 0. */
 #ifndef SHARDCOMM_C_H_
 #define SHARDCOMM_C_H_
 #include <stddef.h>
@@ -14,7 +29,7 @@ extern "C" {
 #endif
 
 #define SHARDCOMM_ABI_MAJOR 1
-#define SHARDCOMM_ABI_MINOR 0
+#define SHARDCOMM_ABI_MINOR 1
 
 typedef int32_t shardcomm_code; /* 0 is success; values are shardcomm::Code */
 enum {
@@ -78,6 +93,9 @@ typedef struct {
   int32_t device_index;
   const char* options; /* "transports=shm,timeout_ms=5000" over the environment's; NULL: the environment's */
 } shardcomm_comm_params;
+/* rank 0 of 1, on the host, with the environment's options */
+SHARDCOMM_EXPORT void shardcomm_comm_params_init_sized(shardcomm_comm_params* params, size_t struct_size);
+#define shardcomm_comm_params_init(params) shardcomm_comm_params_init_sized((params), sizeof *(params))
 
 /* collective; the store must outlive the communicator's creation only */
 SHARDCOMM_EXPORT shardcomm_code shardcomm_comm_create(shardcomm_store* store, const shardcomm_comm_params* params,
@@ -186,12 +204,20 @@ typedef struct {
   float decay_factor;  /* times shardcomm_adam_params.weight_decay */
   const char* tied_to; /* "unit.name" of an earlier parameter, or NULL */
 } shardcomm_tensor;
+/* a trainable f32 scalar without a name, with a decay_factor of 1 */
+SHARDCOMM_EXPORT void shardcomm_tensor_init_sized(shardcomm_tensor* tensor, size_t struct_size);
+#define shardcomm_tensor_init(tensor) shardcomm_tensor_init_sized((tensor), sizeof *(tensor))
+
 typedef struct {
   size_t struct_size;
   const char* name;
-  const shardcomm_tensor* parameters;
+  const shardcomm_tensor* parameters; /* stepped by the struct_size of each */
   size_t parameter_count;
 } shardcomm_unit;
+/* a unit without a name and without parameters */
+SHARDCOMM_EXPORT void shardcomm_unit_init_sized(shardcomm_unit* unit, size_t struct_size);
+#define shardcomm_unit_init(unit) shardcomm_unit_init_sized((unit), sizeof *(unit))
+
 typedef struct {
   size_t struct_size;
   int32_t stage; /* 0 to 3 */
@@ -201,9 +227,15 @@ typedef struct {
   int32_t free_after_forward;
   int32_t gradient_dtype; /* SHARDCOMM_F32 or SHARDCOMM_BF16 */
   int32_t mosaic;         /* 1: read values in all ranks' memory, without gathers */
+  int32_t padding;        /* of version 1.0: never read */
+  /* since 1.1 */
+  int32_t poison_freed; /* 1: freed parameters and gradients read as NaN, so that late uses show */
+  int32_t reserved;
 } shardcomm_zero_params;
 /* Fills in the defaults of ZeroOptions, struct_size included. */
 SHARDCOMM_EXPORT void shardcomm_zero_params_init(shardcomm_zero_params* params);
+SHARDCOMM_EXPORT void shardcomm_zero_params_init_sized(shardcomm_zero_params* params, size_t struct_size);
+#define shardcomm_zero_params_init(params) shardcomm_zero_params_init_sized((params), sizeof *(params))
 
 typedef struct {
   void* value;    /* for reading */
@@ -270,6 +302,8 @@ typedef struct {
   float beta1, beta2, eps, weight_decay;
 } shardcomm_adam_params;
 SHARDCOMM_EXPORT void shardcomm_adam_params_init(shardcomm_adam_params* params); /* defaults of AdamWOptions */
+SHARDCOMM_EXPORT void shardcomm_adam_params_init_sized(shardcomm_adam_params* params, size_t struct_size);
+#define shardcomm_adam_params_init(params) shardcomm_adam_params_init_sized((params), sizeof *(params))
 SHARDCOMM_EXPORT shardcomm_code shardcomm_adam_create(shardcomm_zero* zero, const shardcomm_adam_params* params,
                                                       shardcomm_adam** out);
 SHARDCOMM_EXPORT void shardcomm_adam_destroy(shardcomm_adam* adam);

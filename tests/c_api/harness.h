@@ -42,13 +42,13 @@ typedef struct {
   rank_function function;
 } rank_start;
 
-static void* run_rank_thread(void* argument) {
+static inline void* run_rank_thread(void* argument) {
   rank_start* start = (rank_start*)argument;
   start->function(&start->rank);
   return NULL;
 }
 
-static int run_threads(int size, const char* uri, rank_function function) {
+static inline int run_threads(int size, const char* uri, rank_function function) {
   pthread_t threads[kMostRanks];
   rank_start starts[kMostRanks];
   int failures = 0;
@@ -63,7 +63,7 @@ static int run_threads(int size, const char* uri, rank_function function) {
   return failures;
 }
 
-static int run_processes(int size, const char* uri, rank_function function) {
+static inline int run_processes(int size, const char* uri, rank_function function) {
   pid_t processes[kMostRanks];
   int failures = 0;
   fflush(NULL);
@@ -89,7 +89,7 @@ static int run_processes(int size, const char* uri, rank_function function) {
 }
 
 /* A port that is free now, on the loopback. */
-static int free_port(void) {
+static inline int free_port(void) {
   struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
   socklen_t length = sizeof address;
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
@@ -100,7 +100,7 @@ static int free_port(void) {
   return ntohs(address.sin_port);
 }
 
-static shardcomm_comm* make_comm(test_rank* rank, shardcomm_store* store, const char* options) {
+static inline shardcomm_comm* make_comm(test_rank* rank, shardcomm_store* store, const char* options) {
   shardcomm_comm_params params;
   shardcomm_comm* comm = NULL;
   memset(&params, 0, sizeof params);
