@@ -17,6 +17,19 @@ shardcomm_check(headers DEFINE ${root} WORK=${CMAKE_CURRENT_BINARY_DIR}/headers 
 shardcomm_check(format DEFINE ${root})
 shardcomm_check(python_free DEFINE ${root})
 
+# The C ABI against tests/c_api/abi.txt and what is frozen; shardcomm_abi writes that file anew.
+set(not_here "")
+if(CMAKE_CROSSCOMPILING OR NOT CMAKE_SIZEOF_VOID_P EQUAL 8)
+  set(not_here "the layouts are those of a 64-bit machine, printed by a program that runs here")
+endif()
+set(abi ${root} WORK=${CMAKE_CURRENT_BINARY_DIR}/abi CC=${CMAKE_C_COMPILER})
+shardcomm_check(abi UNLESS "${not_here}" DEFINE ${abi} LIBRARY=$<TARGET_FILE:shardcomm> NM=${CMAKE_NM})
+shardcomm_check(abi_test UNLESS "${not_here}" DEFINE ${root} WORK=${CMAKE_CURRENT_BINARY_DIR}/abi_test CC=${CMAKE_C_COMPILER}
+  NM=${CMAKE_NM})
+list(TRANSFORM abi PREPEND "-D")
+add_custom_target(shardcomm_abi VERBATIM
+  COMMAND ${CMAKE_COMMAND} ${abi} -DUPDATE=1 -P ${PROJECT_SOURCE_DIR}/cmake/check_abi.cmake)
+
 # Compiles the library a second time: about half a minute of two cores, later only what has changed.
 set(not_here "")
 if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")

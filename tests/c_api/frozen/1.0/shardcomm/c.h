@@ -1,0 +1,288 @@
+/* The stable ABI. Opaque handles; integer codes; outputs last, written only on success; every struct that may grow
+   begins with its own size. On failure the text is in shardcomm_last_error(), which belongs to the calling thread until
+   its next failing call. Counts are elements. NULL is allowed in every destroy, close and release. What each call
+   means, requires and promises is said at its C++ twin: communicator.h, window.h, stream.h, zero.h, optimizer.h,
+   checkpoint.h. */
+#ifndef SHARDCOMM_C_H_
+#define SHARDCOMM_C_H_
+#include <stddef.h>
+#include <stdint.h>
+
+#include "shardcomm/export.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SHARDCOMM_ABI_MAJOR 1
+#define SHARDCOMM_ABI_MINOR 0
+
+typedef int32_t shardcomm_code; /* 0 is success; values are shardcomm::Code */
+enum {
+  SHARDCOMM_OK = 0,
+  SHARDCOMM_INVALID_ARGUMENT = 1,
+  SHARDCOMM_FAILED_PRECONDITION = 2,
+  SHARDCOMM_UNSUPPORTED = 3,
+  SHARDCOMM_UNAVAILABLE = 4,
+  SHARDCOMM_TIMED_OUT = 5,
+  SHARDCOMM_PEER_LOST = 6,
+  SHARDCOMM_ABORTED = 7,
+  SHARDCOMM_OUT_OF_MEMORY = 8,
+  SHARDCOMM_DEVICE = 9,
+  SHARDCOMM_SYSTEM = 10,
+  SHARDCOMM_INTERNAL = 11,
+  SHARDCOMM_DATA_LOSS = 12
+};
+
+/* Element types, of every `dtype` below. */
+enum {
+  SHARDCOMM_U8 = 0,
+  SHARDCOMM_I32 = 1,
+  SHARDCOMM_F16 = 2,
+  SHARDCOMM_BF16 = 3,
+  SHARDCOMM_F32 = 4,
+  SHARDCOMM_F64 = 5,
+  SHARDCOMM_I64 = 6,
+  SHARDCOMM_I8 = 7,
+  SHARDCOMM_U32 = 8,
+  SHARDCOMM_U64 = 9,
+  SHARDCOMM_F8E4M3 = 10,
+  SHARDCOMM_F8E5M2 = 11
+};
+
+/* Reductions, of every `op` below. */
+enum { SHARDCOMM_SUM = 0, SHARDCOMM_AVERAGE = 1, SHARDCOMM_MAX = 2, SHARDCOMM_MIN = 3, SHARDCOMM_PRODUCT = 4 };
+
+typedef struct shardcomm_store shardcomm_store;
+typedef struct shardcomm_comm shardcomm_comm;
+typedef struct shardcomm_window shardcomm_window;
+typedef struct shardcomm_mosaic shardcomm_mosaic;
+typedef struct shardcomm_work shardcomm_work;
+typedef struct shardcomm_zero shardcomm_zero;
+typedef struct shardcomm_adam shardcomm_adam;
+
+SHARDCOMM_EXPORT uint32_t shardcomm_abi_version(void); /* major << 16 | minor */
+SHARDCOMM_EXPORT const char* shardcomm_version_string(void);
+SHARDCOMM_EXPORT const char* shardcomm_code_name(shardcomm_code code); /* "peer_lost"; "unknown" for other numbers */
+SHARDCOMM_EXPORT const char* shardcomm_last_error(void);               /* "" before the first failure */
+
+/* --- meeting --- */
+
+/* "tcp://host:port" (rank 0 listens), "file:///path", "env://", "local://name" (ranks that are threads) */
+SHARDCOMM_EXPORT shardcomm_code shardcomm_store_open(const char* uri, shardcomm_store** out);
+SHARDCOMM_EXPORT void shardcomm_store_close(shardcomm_store* store);
+
+typedef struct {
+  size_t struct_size;
+  int32_t rank, world_size;
+  int32_t device_kind; /* 0 host, 1 cuda */
+  int32_t device_index;
+  const char* options; /* "transports=shm,timeout_ms=5000" over the environment's; NULL: the environment's */
+} shardcomm_comm_params;
+
+/* collective; the store must outlive the communicator's creation only */
+SHARDCOMM_EXPORT shardcomm_code shardcomm_comm_create(shardcomm_store* store, const shardcomm_comm_params* params,
+                                                      shardcomm_comm** out);
+/* collective; color < 0: *out is NULL */
+SHARDCOMM_EXPORT shardcomm_code shardcomm_comm_split(shardcomm_comm* comm, int32_t color, int32_t key,
+                                                     shardcomm_comm** out);
+SHARDCOMM_EXPORT int32_t shardcomm_comm_rank(const shardcomm_comm* comm);
+SHARDCOMM_EXPORT int32_t shardcomm_comm_size(const shardcomm_comm* comm);
+SHARDCOMM_EXPORT shardcomm_code shardcomm_comm_health(const shardcomm_comm* comm); /* the first error any rank met */
+SHARDCOMM_EXPORT void shardcomm_comm_abort(shardcomm_comm* comm, const char* why); /* any thread; returns at once */
+SHARDCOMM_EXPORT void shardcomm_comm_destroy(shardcomm_comm* comm);
+
+/* --- memory --- */
+
+SHARDCOMM_EXPORT shardcomm_code shardcomm_window_allocate(shardcomm_comm* comm, size_t bytes, const char* label,
+                                                          shardcomm_window** out); /* collective */
+SHARDCOMM_EXPORT shardcomm_code shardcomm_window_register(shardcomm_comm* comm, void* base, size_t bytes,
+                                                          const char* label, shardcomm_window** out); /* collective */
+SHARDCOMM_EXPORT void* shardcomm_window_data(const shardcomm_window* window);
+SHARDCOMM_EXPORT void shardcomm_window_destroy(shardcomm_window* window);
+
+/* all ranks' parts side by side, for reading without a copy; its rules are in window.h */
+SHARDCOMM_EXPORT shardcomm_code shardcomm_mosaic_allocate(shardcomm_comm* comm, size_t shard_bytes, const char* label,
+                                                          shardcomm_mosaic** out); /* collective */
+SHARDCOMM_EXPORT void* shardcomm_mosaic_shard(const shardcomm_mosaic* mosaic);
+SHARDCOMM_EXPORT const void* shardcomm_mosaic_all(const shardcomm_mosaic* mosaic);
+SHARDCOMM_EXPORT size_t shardcomm_mosaic_granularity_bytes(void);
+SHARDCOMM_EXPORT void shardcomm_mosaic_destroy(shardcomm_mosaic* mosaic);
+
+/* --- order --- */
+
+/* kind 0, handle NULL: the caller's own thread, calls return when done. kind 0 with a handle from
+   shardcomm_host_stream_create: asynchronous. kind 1: a cudaStream_t. */
+typedef struct {
+  int32_t kind;
+  int32_t device;
+  void* handle;
+} shardcomm_stream;
+
+SHARDCOMM_EXPORT shardcomm_code shardcomm_host_stream_create(const char* name, shardcomm_stream* out);
+SHARDCOMM_EXPORT void shardcomm_host_stream_destroy(shardcomm_stream stream); /* drains it first */
+SHARDCOMM_EXPORT shardcomm_code shardcomm_stream_synchronize(shardcomm_stream stream, int64_t timeout_ms);
+SHARDCOMM_EXPORT shardcomm_code shardcomm_stream_wait(shardcomm_stream stream, const shardcomm_work* work);
+
+SHARDCOMM_EXPORT shardcomm_code shardcomm_work_done(const shardcomm_work* work, int32_t* done);
+SHARDCOMM_EXPORT shardcomm_code shardcomm_work_synchronize(const shardcomm_work* work, int64_t timeout_ms);
+SHARDCOMM_EXPORT void shardcomm_work_release(shardcomm_work* work); /* cancels nothing */
+
+/* --- collectives: `work` may be NULL --- */
+
+SHARDCOMM_EXPORT shardcomm_code shardcomm_all_gather(shardcomm_comm* comm, const void* shard, void* full, size_t count,
+                                                     int32_t dtype, shardcomm_stream stream, shardcomm_work** work);
+SHARDCOMM_EXPORT shardcomm_code shardcomm_reduce_scatter(shardcomm_comm* comm, const void* full, void* shard,
+                                                         size_t count, int32_t dtype, int32_t op,
+                                                         shardcomm_stream stream, shardcomm_work** work);
+SHARDCOMM_EXPORT shardcomm_code shardcomm_all_reduce(shardcomm_comm* comm, const void* in, void* out, size_t count,
+                                                     int32_t dtype, int32_t op, shardcomm_stream stream,
+                                                     shardcomm_work** work);
+SHARDCOMM_EXPORT shardcomm_code shardcomm_broadcast(shardcomm_comm* comm, void* data, size_t count, int32_t dtype,
+                                                    int32_t root, shardcomm_stream stream, shardcomm_work** work);
+SHARDCOMM_EXPORT shardcomm_code shardcomm_all_to_all(shardcomm_comm* comm, const void* in, void* out,
+                                                     size_t count_per_rank, int32_t dtype, shardcomm_stream stream,
+                                                     shardcomm_work** work);
+SHARDCOMM_EXPORT shardcomm_code shardcomm_barrier(shardcomm_comm* comm, shardcomm_stream stream, shardcomm_work** work);
+/* ragged: counts[world_size], equal on every rank, zeros allowed; shards lie in rank order without gaps */
+SHARDCOMM_EXPORT shardcomm_code shardcomm_all_gather_v(shardcomm_comm* comm, const void* shard, void* full,
+                                                       const size_t* counts, int32_t dtype, shardcomm_stream stream,
+                                                       shardcomm_work** work);
+SHARDCOMM_EXPORT shardcomm_code shardcomm_reduce_scatter_v(shardcomm_comm* comm, const void* full, void* shard,
+                                                           const size_t* counts, int32_t dtype, int32_t op,
+                                                           shardcomm_stream stream, shardcomm_work** work);
+/* copies nothing: orders what owners wrote before what readers see */
+SHARDCOMM_EXPORT shardcomm_code shardcomm_all_gather_mosaic(shardcomm_comm* comm, const shardcomm_mosaic* mosaic,
+                                                            shardcomm_stream stream, shardcomm_work** work);
+/* many tensors as one operation; dtypes and counts may differ from item to item */
+typedef struct {
+  const void* shard;
+  void* full;
+  size_t count;
+  int32_t dtype;
+} shardcomm_gather_item;
+typedef struct {
+  const void* full;
+  void* shard;
+  size_t count;
+  int32_t dtype;
+  int32_t op;
+} shardcomm_reduce_item;
+SHARDCOMM_EXPORT shardcomm_code shardcomm_all_gather_many(shardcomm_comm* comm, const shardcomm_gather_item* items,
+                                                          size_t item_count, shardcomm_stream stream,
+                                                          shardcomm_work** work);
+SHARDCOMM_EXPORT shardcomm_code shardcomm_reduce_scatter_many(shardcomm_comm* comm, const shardcomm_reduce_item* items,
+                                                              size_t item_count, shardcomm_stream stream,
+                                                              shardcomm_work** work);
+
+/* --- ZeRO --- */
+
+typedef struct {
+  size_t struct_size;
+  const char* name; /* unique in its unit */
+  const size_t* shape;
+  size_t dimensions;
+  int32_t dtype;       /* SHARDCOMM_F32 or SHARDCOMM_BF16 */
+  int32_t trainable;   /* 0: frozen */
+  float decay_factor;  /* times shardcomm_adam_params.weight_decay */
+  const char* tied_to; /* "unit.name" of an earlier parameter, or NULL */
+} shardcomm_tensor;
+typedef struct {
+  size_t struct_size;
+  const char* name;
+  const shardcomm_tensor* parameters;
+  size_t parameter_count;
+} shardcomm_unit;
+typedef struct {
+  size_t struct_size;
+  int32_t stage; /* 0 to 3 */
+  int32_t prefetch_units;
+  size_t bucket_bytes;         /* moved by one collective at most; 0: no limit */
+  size_t gathered_bytes_limit; /* 0: the two largest units */
+  int32_t free_after_forward;
+  int32_t gradient_dtype; /* SHARDCOMM_F32 or SHARDCOMM_BF16 */
+  int32_t mosaic;         /* 1: read values in all ranks' memory, without gathers */
+} shardcomm_zero_params;
+/* Fills in the defaults of ZeroOptions, struct_size included. */
+SHARDCOMM_EXPORT void shardcomm_zero_params_init(shardcomm_zero_params* params);
+
+typedef struct {
+  void* value;    /* for reading */
+  void* gradient; /* NULL in forward and for frozen parameters */
+  size_t count;
+  int32_t dtype;
+  int32_t gradient_dtype;
+} shardcomm_view;
+typedef struct {
+  uint32_t unit, parameter;
+  size_t offset; /* first element, in the flattened parameter */
+  size_t count;
+  void* value;     /* for reading; what changes it is written through shardcomm_zero_shard_master */
+  float* gradient; /* NULL for frozen parameters; final after finish_step */
+} shardcomm_piece;
+typedef struct {
+  size_t struct_size;
+  size_t parameter_bytes, gradient_bytes, optimizer_bytes, gathered_bytes, unreduced_bytes, live_bytes, peak_bytes;
+} shardcomm_memory_report;
+
+/* Writes elements [offset, offset + count) of one parameter, in f32. */
+typedef void (*shardcomm_fill_fn)(void* user, uint32_t unit, uint32_t parameter, size_t offset, float* values,
+                                  size_t count);
+
+/* collective; `comm` must outlive it; params NULL: the defaults */
+SHARDCOMM_EXPORT shardcomm_code shardcomm_zero_create(shardcomm_comm* comm, const shardcomm_unit* units,
+                                                      size_t unit_count, const shardcomm_zero_params* params,
+                                                      shardcomm_zero** out);
+SHARDCOMM_EXPORT void shardcomm_zero_destroy(shardcomm_zero* zero);
+SHARDCOMM_EXPORT shardcomm_code shardcomm_zero_fill(shardcomm_zero* zero, shardcomm_fill_fn fill, void* user);
+/* pass: 0 forward, 1 backward */
+SHARDCOMM_EXPORT shardcomm_code shardcomm_zero_before(shardcomm_zero* zero, uint32_t unit, int32_t pass,
+                                                      shardcomm_stream compute);
+SHARDCOMM_EXPORT shardcomm_code shardcomm_zero_after(shardcomm_zero* zero, uint32_t unit, int32_t pass,
+                                                     shardcomm_stream compute);
+SHARDCOMM_EXPORT shardcomm_code shardcomm_zero_finish_step(shardcomm_zero* zero, shardcomm_stream compute);
+SHARDCOMM_EXPORT void shardcomm_zero_set_gradient_sync(shardcomm_zero* zero, int32_t on);
+/* Not between before and after of a unit. A failure is given by the next call of before, after, finish_step or
+   begin_update, which then does nothing else and may be repeated. */
+SHARDCOMM_EXPORT void shardcomm_zero_zero_gradients(shardcomm_zero* zero);
+
+/* An optimizer of your own, after finish_step: begin_update, then write the masters of all pieces (f32 at every dtype),
+   then publish, which makes the values of them and gives them to all ranks; then zero_gradients. Parameters that are
+   written at any other time, or otherwise, are SHARDCOMM_FAILED_PRECONDITION at the next hook; zero.h says how far such
+   writes are found. publish_unit publishes one unit as soon as its masters are final, so that its gather runs while the
+   next is computed; publish does the rest and ends the update. All ranks publish in the same order. */
+SHARDCOMM_EXPORT shardcomm_code shardcomm_zero_begin_update(shardcomm_zero* zero);
+SHARDCOMM_EXPORT shardcomm_code shardcomm_zero_publish_unit(shardcomm_zero* zero, uint32_t unit); /* collective */
+SHARDCOMM_EXPORT shardcomm_code shardcomm_zero_publish(shardcomm_zero* zero);                     /* collective */
+/* Blocks until everything in flight has ended, published values included. */
+SHARDCOMM_EXPORT shardcomm_code shardcomm_zero_synchronize(shardcomm_zero* zero, int64_t timeout_ms);
+/* the whole parameter and its gradient: only between before and after */
+SHARDCOMM_EXPORT shardcomm_code shardcomm_zero_parameter(const shardcomm_zero* zero, uint32_t unit, size_t index,
+                                                         shardcomm_view* out);
+SHARDCOMM_EXPORT size_t shardcomm_zero_piece_count(const shardcomm_zero* zero);
+SHARDCOMM_EXPORT shardcomm_code shardcomm_zero_shard(const shardcomm_zero* zero, size_t piece, shardcomm_piece* out);
+/* [count] f32 of the piece; the value itself where that is f32; NULL for frozen parameters. Valid as long as `zero`. */
+SHARDCOMM_EXPORT shardcomm_code shardcomm_zero_shard_master(const shardcomm_zero* zero, size_t piece, float** master);
+SHARDCOMM_EXPORT shardcomm_code shardcomm_zero_gradient_norm(shardcomm_zero* zero, double* norm); /* collective */
+SHARDCOMM_EXPORT shardcomm_code shardcomm_zero_memory_report(const shardcomm_zero* zero, shardcomm_memory_report* out);
+
+typedef struct {
+  size_t struct_size;
+  float beta1, beta2, eps, weight_decay;
+} shardcomm_adam_params;
+SHARDCOMM_EXPORT void shardcomm_adam_params_init(shardcomm_adam_params* params); /* defaults of AdamWOptions */
+SHARDCOMM_EXPORT shardcomm_code shardcomm_adam_create(shardcomm_zero* zero, const shardcomm_adam_params* params,
+                                                      shardcomm_adam** out);
+SHARDCOMM_EXPORT void shardcomm_adam_destroy(shardcomm_adam* adam);
+SHARDCOMM_EXPORT shardcomm_code shardcomm_adam_step(shardcomm_adam* adam, float learning_rate, float gradient_scale);
+SHARDCOMM_EXPORT uint64_t shardcomm_adam_steps(const shardcomm_adam* adam);
+
+/* collective; trainer_state: a JSON object, or NULL */
+SHARDCOMM_EXPORT shardcomm_code shardcomm_zero_save(shardcomm_zero* zero, shardcomm_adam* adam, const char* dir,
+                                                    uint64_t step, const char* trainer_state, int32_t keep);
+SHARDCOMM_EXPORT shardcomm_code shardcomm_zero_load(shardcomm_zero* zero, shardcomm_adam* adam, const char* path,
+                                                    uint64_t* step);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
