@@ -40,18 +40,6 @@ HostStreams& host_streams() {
   return streams;
 }
 
-// Every collective: translate the stream, call, hand out the work if it is wanted.
-template <class Call>
-shardcomm_code collective(shardcomm_comm* comm, shardcomm_stream stream, shardcomm_work** work, Call&& call) noexcept {
-  return guarded([&]() -> Status {
-    SHARDCOMM_REQUIRE(comm);
-    SHARDCOMM_TRY_ASSIGN(const StreamRef on, to_stream(stream));
-    Result<Work> result = call(comm->comm, on);
-    if (work == nullptr || !result.ok()) return result.status();
-    return deliver(std::move(result), work);
-  });
-}
-
 shardcomm_comm_params default_comm_params() {
   shardcomm_comm_params params{};
   params.struct_size = sizeof params;

@@ -85,6 +85,18 @@ inline Deadline to_deadline(int64_t timeout_ms) {
   return std::chrono::steady_clock::now() + std::chrono::milliseconds(std::clamp<int64_t>(timeout_ms, 0, kYear));
 }
 
+// Every collective: translate the stream, call, hand out the work if it is wanted.
+template <class Call>
+shardcomm_code collective(shardcomm_comm* comm, shardcomm_stream stream, shardcomm_work** work, Call&& call) noexcept {
+  return guarded([&]() -> Status {
+    if (comm == nullptr) return null_argument("comm");
+    SHARDCOMM_TRY_ASSIGN(const StreamRef on, to_stream(stream));
+    Result<Work> result = call(comm->comm, on);
+    if (work == nullptr || !result.ok()) return result.status();
+    return deliver(std::move(result), work);
+  });
+}
+
 }  // namespace shardcomm::c_api
 
 // Returns kInvalidArgument from a guarded body when a required pointer is NULL.

@@ -168,6 +168,20 @@ SHARDCOMM_EXPORT shardcomm_code shardcomm_all_gather_v(shardcomm_comm* comm, con
 SHARDCOMM_EXPORT shardcomm_code shardcomm_reduce_scatter_v(shardcomm_comm* comm, const void* full, void* shard,
                                                            const size_t* counts, int32_t dtype, int32_t op,
                                                            shardcomm_stream stream, shardcomm_work** work);
+/* rooted: what only the root reads or writes may be NULL on the other ranks */
+SHARDCOMM_EXPORT shardcomm_code shardcomm_gather(shardcomm_comm* comm, const void* shard, void* full, size_t count,
+                                                 int32_t dtype, int32_t root, shardcomm_stream stream,
+                                                 shardcomm_work** work);
+SHARDCOMM_EXPORT shardcomm_code shardcomm_scatter(shardcomm_comm* comm, const void* full, void* shard, size_t count,
+                                                  int32_t dtype, int32_t root, shardcomm_stream stream,
+                                                  shardcomm_work** work);
+SHARDCOMM_EXPORT shardcomm_code shardcomm_reduce(shardcomm_comm* comm, const void* in, void* out, size_t count,
+                                                 int32_t dtype, int32_t op, int32_t root, shardcomm_stream stream,
+                                                 shardcomm_work** work);
+/* in_counts[world_size], out_counts[world_size]: this rank's own, zeros allowed */
+SHARDCOMM_EXPORT shardcomm_code shardcomm_all_to_all_v(shardcomm_comm* comm, const void* in, const size_t* in_counts,
+                                                       void* out, const size_t* out_counts, int32_t dtype,
+                                                       shardcomm_stream stream, shardcomm_work** work);
 /* copies nothing: orders what owners wrote before what readers see */
 SHARDCOMM_EXPORT shardcomm_code shardcomm_all_gather_mosaic(shardcomm_comm* comm, const shardcomm_mosaic* mosaic,
                                                             shardcomm_stream stream, shardcomm_work** work);
@@ -191,6 +205,24 @@ SHARDCOMM_EXPORT shardcomm_code shardcomm_all_gather_many(shardcomm_comm* comm, 
 SHARDCOMM_EXPORT shardcomm_code shardcomm_reduce_scatter_many(shardcomm_comm* comm, const shardcomm_reduce_item* items,
                                                               size_t item_count, shardcomm_stream stream,
                                                               shardcomm_work** work);
+typedef struct {
+  const void* in;
+  void* out; /* in place: out == in */
+  size_t count;
+  int32_t dtype;
+  int32_t op;
+} shardcomm_all_reduce_item;
+typedef struct {
+  void* data; /* read on root, written on the others */
+  size_t count;
+  int32_t dtype;
+} shardcomm_broadcast_item;
+SHARDCOMM_EXPORT shardcomm_code shardcomm_all_reduce_many(shardcomm_comm* comm, const shardcomm_all_reduce_item* items,
+                                                          size_t item_count, shardcomm_stream stream,
+                                                          shardcomm_work** work);
+SHARDCOMM_EXPORT shardcomm_code shardcomm_broadcast_many(shardcomm_comm* comm, const shardcomm_broadcast_item* items,
+                                                         size_t item_count, int32_t root, shardcomm_stream stream,
+                                                         shardcomm_work** work);
 
 /* --- ZeRO --- */
 

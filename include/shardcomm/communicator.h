@@ -68,6 +68,43 @@ struct AllToAllArgs {
   DType dtype;
   std::string_view label = {};
 };
+// Rooted forms: what only the root reads or writes may be null on the other ranks.
+struct GatherArgs {
+  const void* shard;  // [count]
+  void* full;         // [n, count], root only; in place there: shard == full + root * count
+  size_t count;       // elements per shard
+  DType dtype;
+  Rank root = 0;
+  std::string_view label = {};
+};
+struct ScatterArgs {
+  const void* full;  // [n, count], root only
+  void* shard;       // [count]; in place on the root: shard == full + root * count
+  size_t count;      // elements per shard
+  DType dtype;
+  Rank root = 0;
+  std::string_view label = {};
+};
+struct ReduceArgs {
+  const void* in;  // [count]
+  void* out;       // [count], root only; in place there: out == in
+  size_t count;
+  DType dtype;
+  ReduceOp op = ReduceOp::kSum;
+  Rank root = 0;
+  std::string_view label = {};
+};
+// Each rank passes counts of its own, zeros allowed: what it gives to rank s, in_counts[s], must be what rank s expects
+// of it, otherwise the call fails with kFailedPrecondition on every rank and names one pair that differs. Never in
+// place. At most about 4,000 ranks, whose counts travel in one message.
+struct AllToAllVArgs {
+  const void* in;                      // [sum(in_counts)]: for rank 0, then for rank 1, …, without gaps
+  std::span<const size_t> in_counts;   // [n], elements
+  void* out;                           // [sum(out_counts)]: from rank 0, then from rank 1, …, without gaps
+  std::span<const size_t> out_counts;  // [n], elements
+  DType dtype;
+  std::string_view label = {};
+};
 // Ragged forms: counts[n] is equal on every rank, zeros allowed; shards lie in rank order without gaps.
 struct AllGatherVArgs {
   const void* shard;  // [counts[rank]]
@@ -98,6 +135,18 @@ struct ReduceItem {
   size_t count;
   DType dtype;
   ReduceOp op = ReduceOp::kSum;
+};
+struct AllReduceItem {
+  const void* in;  // [count]
+  void* out;       // [count]; in place: out == in
+  size_t count;
+  DType dtype;
+  ReduceOp op = ReduceOp::kSum;
+};
+struct BroadcastItem {
+  void* data;  // [count]; read on root, written on the others
+  size_t count;
+  DType dtype;
 };
 
 // What this rank has moved, counted where it is moved.
@@ -137,11 +186,18 @@ class SHARDCOMM_EXPORT Communicator {
   Result<Work> all_reduce(const AllReduceArgs& args, StreamRef stream);
   Result<Work> broadcast(const BroadcastArgs& args, StreamRef stream);
   Result<Work> all_to_all(const AllToAllArgs& args, StreamRef stream);
+  Result<Work> gather(const GatherArgs& args, StreamRef stream);
+  Result<Work> scatter(const ScatterArgs& args, StreamRef stream);
+  Result<Work> reduce(const ReduceArgs& args, StreamRef stream);
+  Result<Work> all_to_all_v(const AllToAllVArgs& args, StreamRef stream);
   Result<Work> barrier(StreamRef stream, std::string_view label = {});
   Result<Work> all_gather_v(const AllGatherVArgs& args, StreamRef stream);
   Result<Work> reduce_scatter_v(const ReduceScatterVArgs& args, StreamRef stream);
   Result<Work> all_gather_many(std::span<const GatherItem> items, StreamRef stream, std::string_view label = {});
   Result<Work> reduce_scatter_many(std::span<const ReduceItem> items, StreamRef stream, std::string_view label = {});
+  Result<Work> all_reduce_many(std::span<const AllReduceItem> items, StreamRef stream, std::string_view label = {});
+  Result<Work> broadcast_many(std::span<const BroadcastItem> items, Rank root, StreamRef stream,
+                              std::string_view label = {});
   Result<Work> all_gather(Bucket& bucket, StreamRef stream);
   Result<Work> all_gather(const MosaicWindow& mosaic, StreamRef stream);  // copies nothing
   Result<Work> reduce_scatter(Bucket& bucket, ReduceOp op, StreamRef stream);

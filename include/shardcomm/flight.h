@@ -22,7 +22,7 @@ struct SHARDCOMM_EXPORT FlightOperation {
   DType dtype = DType::kU8;
   ReduceOp op = ReduceOp::kSum;
   uint64_t count = 0;  // elements, as in the call; of all ranks or items together for the ragged and _many forms
-  Rank root = 0;       // of a broadcast
+  Rank root = 0;       // of the forms that have one
   uint32_t items = 1;  // of a _many form
   std::string label;
   int64_t enqueued_ns = 0;

@@ -18,7 +18,7 @@ CallFields fields_of(const Call& call) noexcept {
   if (call.kind == CallKind::kAgreement) return {};
   const CollectiveTraits& has = traits(call.collective);
   return {.dtype = has.has_elements && !has.is_many,
-          .count = has.has_elements,
+          .count = has.has_elements && !has.has_own_counts(),
           .op = has.reduces() && !has.is_many,
           .root = has.has_root,
           .items = has.is_many};
@@ -32,7 +32,8 @@ std::string text(const Call& call, std::string_view label) {
   if (has.count) fmt::format_to(to, " {}", call.count);
   if (has.items) fmt::format_to(to, " in {} items", call.root_or_items);
   if (has.op) fmt::format_to(to, " {}", name(call.op));
-  if (has.root) fmt::format_to(to, " from root {}", call.root_or_items);
+  if (has.root)
+    fmt::format_to(to, " {} root {}", traits(call.collective).goes_to_root() ? "to" : "from", root_of(call));
   if (!label.empty()) fmt::format_to(to, " '{}'", label);
   return text;
 }

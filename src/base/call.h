@@ -24,15 +24,31 @@ enum class CallKind : uint8_t {
 // Equal on all ranks that make the same call. Lies in messages as it is, so it has no padding and no pointers.
 struct Call {
   Collective collective{};
-  DType dtype{};  // of several tensors, the first one's, like `op`
+  DType dtype{};  // of a _many form with a root, half of the root, like `op`; of other _many forms nothing
   ReduceOp op{};
   CallKind kind{};
-  int32_t root_or_items = 0;  // the root of a broadcast; the number of items of a _many form
-  uint64_t count = 0;         // elements, as in the call; of all ranks or items together for the ragged and _many forms
+  int32_t root_or_items = 0;  // the root; of a _many form the number of items
+  uint64_t count = 0;  // elements, as in the call; of all ranks or items together for the ragged and _many forms;
+                       // 0 where each rank has counts of its own
   bool operator==(const Call&) const = default;
 };
 static_assert(sizeof(Call) == 16 && std::is_trivially_copyable_v<Call>);
 static_assert(std::has_unique_object_representations_v<Call>);
+
+// A _many form has a root beside its items, in the place of dtype and op: its tensors have their own.
+inline constexpr Rank kMostRootOfMany = UINT16_MAX;
+constexpr Rank root_of(const Call& call) noexcept {
+  if (!traits(call.collective).is_many) return call.root_or_items;
+  return static_cast<Rank>(call.dtype) | static_cast<Rank>(call.op) << 8;
+}
+constexpr void set_root(Call& call, Rank root) noexcept {
+  if (!traits(call.collective).is_many) {
+    call.root_or_items = root;
+  } else {
+    call.dtype = static_cast<DType>(root & UINT8_MAX);
+    call.op = static_cast<ReduceOp>(root >> 8 & UINT8_MAX);
+  }
+}
 
 // The fields of a call that mean something. Several tensors may differ in dtype and op, so theirs mean nothing.
 struct CallFields {

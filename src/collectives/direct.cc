@@ -7,7 +7,9 @@
 //   2. collect                     waits until every rank has, and checks that all agree
 //   3. move                        takes what is this rank's own from the peers' memory
 //   4. finish_reading              hands the peers' memory back
-//   5. await_readers               waits until the peers have handed back this rank's, which may then change
+//   5. await_readers               waits until the peers that read this rank's memory have handed it back, so that it
+//   may
+//                                  change
 #include <algorithm>
 
 #include "collectives/call_tables.h"
@@ -19,15 +21,8 @@
 namespace shardcomm {
 namespace {
 
-// If one rank has staged its bytes, all ranks take part in handing out the slots of its ring.
-bool is_staged(const Fabric& fabric, const Step& step, const SourceTable& own) noexcept {
-  bool staged = own.staged;
-  for (Rank r = 0; r < fabric.size; ++r) staged = staged || (r != fabric.rank && read_table(fabric, step, r).staged);
-  return staged;
-}
-
 Status move(Execution& execution, const Step& step, const SourceTable& own) {
-  if (is_staged(execution.fabric, step, own)) return run_staged(execution, step, own.staged);
+  if (any_staged(execution.fabric, step, own.staged)) return run_staged(execution, step, own.staged);
   if (step.geometry.reduces()) return reduce_direct(execution, step, own.fingerprint);
   return copy_direct(execution, step, own.fingerprint);
 }
@@ -40,7 +35,7 @@ Status run_announced(Execution& execution, const Step& step) {
   SHARDCOMM_TRY(fabric.control->collect(execution.limit));
   SHARDCOMM_TRY(move(execution, step, own));
   fabric.control->finish_reading();
-  return step.last ? fabric.control->await_readers(execution.limit) : Status();
+  return step.last ? await_readers(execution, step.geometry) : Status();
 }
 
 // Returns the tables kept for an operation; null if it is not a known call or takes several announcements.

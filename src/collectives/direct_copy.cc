@@ -20,7 +20,7 @@ class CopyFrom {
       : execution_(execution),
         step_(step),
         source_(source),
-        order_(step.items.size(), execution.fabric),
+        order_(step.geometry.items(source.rank, execution.fabric.rank, step.items.size()), execution.fabric),
         route_(step.geometry.route(source.rank, execution.fabric.rank)),
         own_route_(step.geometry.route(execution.fabric.rank, execution.fabric.rank)),
         gathers_(step.geometry.pattern() == Pattern::kGather) {}
@@ -28,8 +28,8 @@ class CopyFrom {
   // Copies from a source that matches, by a table that is kept with the call: found once, then only launched.
   Status run_kept(Rows& rows) {
     if (rows.empty()) {
-      rows.reserve(step_.items.size());
-      for (size_t k = 0; k < step_.items.size(); ++k) {
+      rows.reserve(order_.size());
+      for (size_t k = 0; k < order_.size(); ++k) {
         const Copy copy = find(order_[k]);
         if (copy.bytes != 0) rows.push_back(row_of(copy));
       }
@@ -41,7 +41,7 @@ class CopyFrom {
   Status run_in_batches(Rows& rows) {
     rows.clear();
     rows.reserve(kBatchRows);
-    for (size_t k = 0; k < step_.items.size(); ++k) {
+    for (size_t k = 0; k < order_.size(); ++k) {
       const Copy copy = find(order_[k]);
       if (copy.bytes == 0) continue;
       if (copy.from.mapped == nullptr) {

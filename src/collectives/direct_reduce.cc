@@ -19,7 +19,7 @@ class DirectReduce {
         fabric_(execution.fabric),
         step_(step),
         buffers_(execution.scratch.buffers()),
-        order_(step.items.size(), execution.fabric),
+        order_(step.geometry.items(execution.fabric.rank, execution.fabric.rank, step.items.size()), execution.fabric),
         route_(step.geometry.route(execution.fabric.rank, execution.fabric.rank)) {
     buffers_.sources.clear();
     for (Rank r = 0; r < fabric_.size; ++r) {
@@ -32,8 +32,8 @@ class DirectReduce {
   // Reduces sources that match, by a table that is kept with the call: found once, then only launched.
   Status run_kept(ReduceRows& rows) {
     if (rows.is_empty()) {
-      rows.reset(step_.items.size(), size());
-      for (size_t k = 0; k < step_.items.size(); ++k) {
+      rows.reset(order_.size(), size());
+      for (size_t k = 0; k < order_.size(); ++k) {
         const size_t i = order_[k];
         if (share_bytes(i) == 0) continue;
         (void)find_mapped(i, rows.next());  // at all sources, since they match
@@ -45,8 +45,8 @@ class DirectReduce {
 
   // Reduces any sources. What is mapped at all of them is launched a batch of rows at a time; the rest is done at once.
   Status run_in_batches(ReduceRows& rows) {
-    rows.reset(std::min(kBatchRows, step_.items.size()), size());
-    for (size_t k = 0; k < step_.items.size(); ++k) {
+    rows.reset(std::min(kBatchRows, order_.size()), size());
+    for (size_t k = 0; k < order_.size(); ++k) {
       const size_t i = order_[k];
       if (share_bytes(i) == 0) continue;
       if (rows.is_full()) {

@@ -60,12 +60,18 @@ Status read_attached(Fabric& fabric, Rank source, std::span<std::byte> target, u
 // write next to what the others read, and their processors prefetch each other's lines; so each begins elsewhere.
 class ItemOrder {
  public:
-  ItemOrder(size_t items, const Fabric& fabric) noexcept
-      : items_(items), first_(items * static_cast<size_t>(fabric.rank) / static_cast<size_t>(fabric.size)) {}
-  size_t operator[](size_t i) const noexcept { return i < items_ - first_ ? first_ + i : i - (items_ - first_); }
+  ItemOrder(const ItemRange& range, const Fabric& fabric) noexcept
+      : range_(range),
+        first_(range.first + size() * static_cast<size_t>(fabric.rank) / static_cast<size_t>(fabric.size)) {}
+  size_t size() const noexcept { return range_.end - range_.first; }
+  size_t operator[](size_t i) const noexcept {
+    const size_t before_wrap = range_.end - first_;
+    return i < before_wrap ? first_ + i : range_.first + i - before_wrap;
+  }
 
  private:
-  size_t items_, first_;
+  ItemRange range_;
+  size_t first_;
 };
 
 inline constexpr size_t kBatchRows = 64;  // of a table that is not kept: enough for the launch, and still in the caches

@@ -4,6 +4,17 @@
 #include "kernels/kernels.h"
 
 namespace shardcomm {
+namespace {
+
+uint64_t bytes_between(const Step& step, Rank source, Rank reader) noexcept {
+  const Route route = step.geometry.route(source, reader);
+  const auto [first, end] = step.geometry.items(source, reader, step.items.size());
+  uint64_t bytes = 0;
+  for (size_t i = first; i < end; ++i) bytes += route.bytes(step.items[i]);
+  return bytes;
+}
+
+}  // namespace
 
 void announce(Execution& execution, uint8_t phase, size_t payload_bytes) noexcept {
   const Operation& operation = execution.operation;
@@ -12,6 +23,15 @@ void announce(Execution& execution, uint8_t phase, size_t payload_bytes) noexcep
                                       .payload_bytes = payload_bytes,
                                       .epoch = operation.epoch,
                                       .label = operation.label});
+}
+
+Status await_readers(Execution& execution, const Geometry& geometry) {
+  const Fabric& fabric = execution.fabric;
+  for (int step = 1; step < fabric.size; ++step) {
+    const Rank peer = (fabric.rank + step) % fabric.size;
+    if (geometry.reads(fabric.rank, peer)) SHARDCOMM_TRY(fabric.control->await_reader(peer, execution.limit));
+  }
+  return {};
 }
 
 Status reduce_run(const Execution& execution, const ReduceRun& run) {
@@ -38,11 +58,8 @@ void count_traffic(Execution& execution, const Step& step) noexcept {
   }
   for (Rank peer = 0; peer < execution.fabric.size; ++peer) {
     if (peer == me) continue;
-    const Route sent = geometry.route(me, peer), received = geometry.route(peer, me);
-    for (const Item& item : step.items) {
-      traffic.bytes_sent += sent.bytes(item);
-      traffic.bytes_received += received.bytes(item);
-    }
+    traffic.bytes_sent += bytes_between(step, me, peer);
+    traffic.bytes_received += bytes_between(step, peer, me);
   }
 }
 

@@ -29,10 +29,14 @@ Status run_direct(Execution& execution, const Step& step);
 
 // Algorithms that are not a single step of an engine.
 Status all_reduce_direct(Execution& execution);
+Status all_reduce_many_direct(Execution& execution);
+Status all_to_all_v(Execution& execution);
 Status all_gather_mosaic(Execution& execution);
 
 // --- shared by the engines ---
 void announce(Execution& execution, uint8_t phase, size_t payload_bytes) noexcept;
+// Waits until no peer reads what this rank has offered.
+Status await_readers(Execution& execution, const Geometry& geometry);
 // Moves the items when at least one rank has staged its bytes. `own_staged`: this rank has.
 Status run_staged(Execution& execution, const Step& step, bool own_staged);
 // Combines a run of bytes of this rank's share of an item.

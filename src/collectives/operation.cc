@@ -1,6 +1,7 @@
 // What a call comes to: the signature that ranks compare, and what the planner asks. One pass over the items, because
 // there can be thousands of them.
 #include <algorithm>
+#include <numeric>
 
 #include "base/hash.h"
 #include "collectives/call_tables.h"
@@ -22,6 +23,15 @@ void add_counts(Operation& operation) noexcept {
   operation.workload.whole_bytes = align_item(sum * element);
   operation.workload.announced_bytes =
       align_item((traits(operation.call().collective).reduces() ? sum : largest) * element);
+}
+
+// Each rank's counts are its own, so nothing of them is part of what ranks agree on.
+void add_own_counts(Operation& operation) noexcept {
+  const size_t element = size_of(operation.items.front().dtype);
+  const size_t in_count = std::accumulate(operation.counts.begin(), operation.counts.end(), size_t{0});
+  const size_t out_count = std::accumulate(operation.out_counts.begin(), operation.out_counts.end(), size_t{0});
+  operation.workload.whole_bytes = align_item(std::max(in_count, out_count) * element);
+  operation.workload.announced_bytes = align_item(in_count * element);
 }
 
 // Hashes what may differ from item to item. It is a function of its own, because the hash's buffer would slow every
@@ -55,7 +65,7 @@ void prepare(Operation& operation, int size) noexcept {
     workload.announced_bytes += align_item(bytes * announced);
     call.count += item.count;
   }
-  if (!operation.items.empty()) {
+  if (!has.is_many && !operation.items.empty()) {
     call.dtype = operation.items.front().dtype;
     call.op = operation.items.front().op;
   }
@@ -64,6 +74,7 @@ void prepare(Operation& operation, int size) noexcept {
     operation.signature.detail = hash_of(operation.items);
   }
   if (has.is_ragged) add_counts(operation);
+  if (has.has_own_counts()) add_own_counts(operation);
   if (!operation.label.empty()) {
     operation.signature.detail ^= hash_text(operation.label);
   }

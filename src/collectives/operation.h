@@ -32,8 +32,9 @@ struct Operation {
       : items(tensors), label(name), signature{.call = what} {}
   const Call& call() const noexcept { return signature.call; }
 
-  std::span<const Item> items;     // one; none for a barrier; many for the _many forms
-  std::span<const size_t> counts;  // ragged forms only
+  std::span<const Item> items;         // one; none for a barrier; many for the _many forms
+  std::span<const size_t> counts;      // ragged forms: by rank; all_to_all_v: what this rank gives to each rank
+  std::span<const size_t> out_counts;  // all_to_all_v: what it expects of each
   std::string_view label;
   uint64_t epoch = 0;
   std::shared_ptr<KnownCall> known;  // made before, and prepared; null: not known

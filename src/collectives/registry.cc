@@ -25,12 +25,17 @@ constexpr Cost kCannot{INFINITY, INFINITY};
 
 bool is_all_reduce(const Workload& workload) { return traits(workload.collective).pattern == Pattern::kReduceAll; }
 
+// Bytes that the busiest rank reads where every source is read as a whole.
+double whole_read(const Workload& workload, const Topology& topology) {
+  const auto whole = static_cast<double>(workload.whole_bytes);
+  return traits(workload.collective).pattern == Pattern::kReduceTo ? whole * topology.world_size : whole;
+}
+
 // The payload is copied in by its owner and out by every reader; a message cannot be longer than its slot.
 Cost inline_cost(const Workload& workload, const Topology& topology, const MachineModel& machine) {
   if (workload.announced_bytes > kInlineCapacity || workload.memory == SourceKind::kMosaic) return kCannot;
   const auto announced = static_cast<double>(workload.announced_bytes);
-  const double read =
-      is_all_reduce(workload) ? announced * topology.world_size : static_cast<double>(workload.whole_bytes);
+  const double read = is_all_reduce(workload) ? announced * topology.world_size : whole_read(workload, topology);
   return {meeting_us(topology, machine), us(announced + read, machine.cached_gbs)};
 }
 
@@ -40,13 +45,14 @@ Cost direct_cost(const Workload& workload, const Topology& topology, const Machi
   const double peers = topology.world_size - 1;
   double latency = meeting_us(topology, machine) * (is_all_reduce(workload) ? 3 : 2) + machine.lookup_us * peers;
   const auto whole = static_cast<double>(workload.whole_bytes);
+  const double read = whole_read(workload, topology);
   double gbs = whole * topology.world_size <= machine.cache_bytes ? machine.cached_gbs : machine.memory_gbs;
   if (workload.memory == SourceKind::kAttached) {
     latency += machine.attach_us * peers;
     gbs = std::min(gbs, machine.attach_gbs.value_or(gbs));
   }
   if (workload.memory == SourceKind::kStaged) gbs = std::min(gbs, machine.staged_gbs.value_or(gbs));
-  return {latency, us(whole, gbs)};
+  return {latency, us(read, gbs)};
 }
 
 // One meeting; the bytes stay where they are.
@@ -59,19 +65,20 @@ Cost mosaic_cost(const Workload& workload, const Topology& topology, const Machi
 Step whole_step(const Execution& execution) {
   const Operation& operation = execution.operation;
   const CollectiveTraits& has = traits(operation.call().collective);
-  const Rank root = has.has_root ? operation.call().root_or_items : 0;
+  const Rank root = has.has_root ? root_of(operation.call()) : 0;
   return {Geometry(has.pattern, execution.fabric.size, operation.counts, root), operation.items};
 }
 
 Status whole_inline(Execution& execution) { return run_inline(execution, whole_step(execution)); }
 
 Status whole_direct(Execution& execution) {
-  if (is_all_reduce(execution.operation.workload)) return all_reduce_direct(execution);
-  return run_direct(execution, whole_step(execution));
+  if (!is_all_reduce(execution.operation.workload)) return run_direct(execution, whole_step(execution));
+  return execution.operation.items.size() == 1 ? all_reduce_direct(execution) : all_reduce_many_direct(execution);
 }
 
 constexpr Engine kInline{"inline", std::nullopt, whole_inline};
 constexpr Engine kDirect{"direct", TransportKind::kMapped, whole_direct};
+constexpr Engine kPairs{"pairs", TransportKind::kMapped, all_to_all_v};
 constexpr Engine kMosaic{"mosaic", TransportKind::kMapped, all_gather_mosaic};
 
 // The collectives that an engine can carry out, and its cost.
@@ -81,8 +88,9 @@ struct Service {
   CostFunction cost;
 };
 constexpr Service kServices[] = {
-    {&kInline, [](Collective) { return true; }, inline_cost},
-    {&kDirect, [](Collective collective) { return traits(collective).has_elements; }, direct_cost},
+    {&kInline, [](Collective collective) { return !traits(collective).has_own_counts(); }, inline_cost},
+    {&kDirect, [](Collective c) { return traits(c).has_elements && !traits(c).has_own_counts(); }, direct_cost},
+    {&kPairs, [](Collective collective) { return traits(collective).has_own_counts(); }, direct_cost},
     {&kMosaic, [](Collective collective) { return collective == Collective::kAllGather; }, mosaic_cost},
 };
 

@@ -14,7 +14,7 @@ class Fingerprint {
  public:
   Fingerprint(const Step& step, const Route& own) noexcept
       : own_(own),
-        whole_length_(step.geometry.share_offset(step.geometry.size())),
+        whole_length_(step.geometry.gathered_length()),
         gathers_(step.geometry.pattern() == Pattern::kGather),
         exists_(has_fingerprint(step)) {}
 
@@ -104,6 +104,12 @@ SourceTable write_table(Execution& execution, const Step& step) {
 size_t payload_bytes(const Step& step, const SourceTable& table) noexcept {
   if (table.entries.empty()) return 0;
   return table.entries.size_bytes() + (has_fingerprint(step) ? sizeof(SourceEntry) : 0);
+}
+
+bool any_staged(const Fabric& fabric, const Step& step, bool own_staged) noexcept {
+  bool staged = own_staged;
+  for (Rank r = 0; r < fabric.size; ++r) staged = staged || (r != fabric.rank && read_table(fabric, step, r).staged);
+  return staged;
 }
 
 }  // namespace shardcomm

@@ -41,4 +41,7 @@ inline SourceTable read_table(const Fabric& fabric, const Step& step, Rank peer)
   return {.fingerprint = fingerprint, .staged = staged, .entries = entries.subspan(1)};
 }
 
+// Returns whether any rank has staged its bytes: then all ranks take part in handing out the slots of its ring.
+bool any_staged(const Fabric& fabric, const Step& step, bool own_staged) noexcept;
+
 }  // namespace shardcomm

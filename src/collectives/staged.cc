@@ -33,12 +33,16 @@ uint64_t chunks_to(const Step& step, Rank source, Rank reader, size_t part) {
   return chunks;
 }
 
-// Chunks that `source` puts through its ring: as many as its neediest reader takes.
+// Chunks that `source` puts through its ring: as many as its neediest reader takes. Reductions go through their own
+// share chunk by chunk, too.
 uint64_t chunks_of(const Step& step, Rank source, size_t part) {
-  if (step.geometry.same_for_all()) return chunks_to(step, source, source, part);
+  const Geometry& geometry = step.geometry;
+  if (geometry.same_for_all()) return chunks_to(step, source, geometry.reader_of(source), part);
   uint64_t most = 0;
-  for (Rank reader = 0; reader < step.geometry.size(); ++reader)
+  for (Rank reader = 0; reader < geometry.size(); ++reader) {
+    if (reader == source && !geometry.reduces()) continue;
     most = std::max(most, chunks_to(step, source, reader, part));
+  }
   return most;
 }
 
@@ -59,6 +63,7 @@ class StagedRun {
 
   Status run() {
     const uint64_t own = chunks_[static_cast<size_t>(fabric_.rank)];
+    release_unread();
     for (uint64_t s = 0; s < most_chunks_ + kAhead; ++s) {
       if (s < own) SHARDCOMM_TRY(stage(s));
       if (s < kAhead) continue;
@@ -73,12 +78,23 @@ class StagedRun {
   // Half the ring: ranks may be that many chunks apart before one waits for another.
   static constexpr uint64_t kAhead = kStagingSlots / 2;
 
+  // A rank that reads nothing of a source gives all slots of its ring back at once, so that nobody waits for it.
+  void release_unread() {
+    for (Rank r = 0; r < fabric_.size; ++r) {
+      if (r == fabric_.rank || step_.geometry.reads(r, fabric_.rank)) continue;
+      uint64_t& chunks = chunks_[static_cast<size_t>(r)];
+      if (chunks != 0) fabric_.staging->release(r, chunks - 1);
+      chunks = 0;
+    }
+  }
+
   // This rank's chunk, for whoever reads it.
   Status stage(uint64_t chunk) {
     SHARDCOMM_TRY_ASSIGN(std::byte * slot, fabric_.staging->slot(chunk, execution_.limit));
     const Rank me = fabric_.rank;
     if (step_.geometry.same_for_all()) {
-      fill(slot, out_[static_cast<size_t>(me)], me);
+      const Rank reader = step_.geometry.reader_of(me);
+      fill(slot, out_[static_cast<size_t>(reader)], reader);
     } else {
       for (Rank reader = 0; reader < fabric_.size; ++reader) {
         if (reader != me) fill(slot + static_cast<size_t>(reader) * part_, out_[static_cast<size_t>(reader)], reader);

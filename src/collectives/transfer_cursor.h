@@ -23,19 +23,22 @@ class TransferCursor {
     size_t position_bytes;  // in the chunk
   };
   TransferCursor(const Geometry& geometry, std::span<const Item> items, Rank source, Rank reader)
-      : route_(geometry.route(source, reader)), items_(items) {}
+      : route_(geometry.route(source, reader)),
+        range_(geometry.items(source, reader, items.size())),
+        items_(items),
+        item_(range_.first) {}
 
   // Starts a chunk of at most `bytes`, a multiple of kItemAlign. False when nothing is left.
   bool next_chunk(size_t bytes) noexcept {
     skip_empty();
     left_ = bytes;
     position_ = 0;
-    return item_ < items_.size();
+    return item_ < range_.end;
   }
   // The next run of this chunk; false at its end.
   bool next_run(Run& run) noexcept {
     skip_empty();
-    if (item_ == items_.size() || left_ == 0) return false;
+    if (item_ == range_.end || left_ == 0) return false;
     const size_t bytes = std::min(route_.bytes(items_[item_]) - offset_, left_);
     run = Run{item_, offset_, bytes, position_};
     offset_ += bytes;
@@ -46,14 +49,15 @@ class TransferCursor {
 
  private:
   void skip_empty() noexcept {
-    while (item_ < items_.size() && offset_ == route_.bytes(items_[item_])) {
+    while (item_ < range_.end && offset_ == route_.bytes(items_[item_])) {
       ++item_;
       offset_ = 0;
     }
   }
   const Route route_;
+  const ItemRange range_;
   const std::span<const Item> items_;
-  size_t item_ = 0, offset_ = 0, left_ = 0, position_ = 0;
+  size_t item_, offset_ = 0, left_ = 0, position_ = 0;
 };
 
 }  // namespace shardcomm

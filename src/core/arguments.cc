@@ -84,19 +84,41 @@ Status check_even(const void* shard, const void* full, size_t count, DType dtype
   return check_parts(shard, shard_bytes, full, *whole, shard_bytes * static_cast<size_t>(rank), dtype);
 }
 
-Status check_ragged(const void* shard, const void* full, std::span<const size_t> counts, DType dtype, Rank rank,
-                    int size) {
+struct Extents {
+  size_t before, whole;  // bytes of the shares of ranks before this one, and of all
+};
+Result<Extents> add_up(std::span<const size_t> counts, DType dtype, Rank rank, int size, std::string_view what) {
   if (counts.size() != static_cast<size_t>(size))
-    return invalid(fmt::format("{} counts for {} ranks", counts.size(), size));
+    return invalid(fmt::format("{} {} for {} ranks", counts.size(), what, size));
+  const auto beyond = [&] { return invalid(fmt::format("the sum of {} is beyond the address space", what)); };
   size_t sum = 0, before = 0;
   for (size_t r = 0; r < counts.size(); ++r) {
     if (r == static_cast<size_t>(rank)) before = sum;
-    if (__builtin_add_overflow(sum, counts[r], &sum)) return invalid("the sum of counts is beyond the address space");
+    if (__builtin_add_overflow(sum, counts[r], &sum)) return beyond();
   }
   const auto whole = bytes_of(sum, 1, dtype);
-  if (!whole) return invalid("the sum of counts is beyond the address space");
-  return check_parts(shard, counts[static_cast<size_t>(rank)] * size_of(dtype), full, *whole, before * size_of(dtype),
+  if (!whole) return beyond();
+  return Extents{before * size_of(dtype), *whole};
+}
+
+Status check_ragged(const void* shard, const void* full, std::span<const size_t> counts, DType dtype, Rank rank,
+                    int size) {
+  SHARDCOMM_TRY_ASSIGN(const Extents extents, add_up(counts, dtype, rank, size, "counts"));
+  return check_parts(shard, counts[static_cast<size_t>(rank)] * size_of(dtype), full, extents.whole, extents.before,
                      dtype);
+}
+
+Status check_pairs(const Operation& operation, const Item& item, Rank rank, int size) {
+  if (static_cast<size_t>(size) > most_ranks_of_pairs()) {
+    return Status(Code::kUnsupported, fmt::format("all_to_all_v among {} ranks: at most {} can tell each other their "
+                                                  "counts",
+                                                  size, most_ranks_of_pairs()));
+  }
+  SHARDCOMM_TRY_ASSIGN(const Extents in, add_up(operation.counts, item.dtype, rank, size, "in_counts"));
+  SHARDCOMM_TRY_ASSIGN(const Extents out, add_up(operation.out_counts, item.dtype, rank, size, "out_counts"));
+  SHARDCOMM_TRY(check_pointer(item.in, in.whole, item.dtype, "in"));
+  SHARDCOMM_TRY(check_pointer(item.out, out.whole, item.dtype, "out"));
+  return overlap(extent(item.in, in.whole), extent(item.out, out.whole)) ? invalid("out overlaps in") : Status();
 }
 
 // Two buffers of equal size that are apart, or the same where `same_allowed`.
@@ -113,11 +135,11 @@ Status check_root(Rank root, int size) {
   return invalid(fmt::format("root {} is out of range: the group has {} ranks", root, size));
 }
 
-// The input of an item by itself.
-Status check_input(const Item& item, std::string_view what) {
+// The only buffer of an item, of count elements.
+Status check_one(const void* buffer, const Item& item, std::string_view what) {
   const auto bytes = bytes_of(item.count, 1, item.dtype);
   if (!bytes) return invalid("count is beyond the address space");
-  return check_pointer(item.in, *bytes, item.dtype, what);
+  return check_pointer(buffer, *bytes, item.dtype, what);
 }
 
 const void* shard_of(const CollectiveTraits& has, const Item& item) { return has.reduces() ? item.out : item.in; }
@@ -143,9 +165,19 @@ bool is_plainly_right(const CollectiveTraits& has, const Item& item, Rank rank, 
     }
     case Pattern::kReduceAll:
       return check_pair(item.in, item.out, bytes_of(item.count, 1, item.dtype), item.dtype, /*same_allowed=*/true);
-    case Pattern::kBroadcast:
-      SHARDCOMM_TRY(check_root(operation.call().root_or_items, size));
-      return check_input(item, "data");
+    case Pattern::kBroadcast: return check_one(item.in, item, "data");
+    case Pattern::kGatherTo:
+    case Pattern::kScatter: {
+      const bool is_root = rank == root_of(operation.call());
+      const void* const shard = has.goes_to_root() ? item.in : item.out;
+      const void* const full = has.goes_to_root() ? item.out : item.in;
+      if (is_root) return check_even(shard, full, item.count, item.dtype, rank, size);
+      return check_one(shard, item, "shard");
+    }
+    case Pattern::kReduceTo:
+      if (rank != root_of(operation.call())) return check_one(item.in, item, "in");
+      return check_pair(item.in, item.out, bytes_of(item.count, 1, item.dtype), item.dtype, /*same_allowed=*/true);
+    case Pattern::kExchangeV: return check_pairs(operation, item, rank, size);
     case Pattern::kExchange:
       return check_pair(item.in, item.out, bytes_of(item.count, ranks, item.dtype), item.dtype, /*same_allowed=*/false);
   }
@@ -154,8 +186,15 @@ bool is_plainly_right(const CollectiveTraits& has, const Item& item, Rank rank, 
 
 }  // namespace
 
+Status check_root_of_many(Rank root, int size) {
+  SHARDCOMM_TRY(check_root(root, size));
+  if (root <= kMostRootOfMany) return {};
+  return Status(Code::kUnsupported, fmt::format("root {} of many tensors is beyond {}", root, kMostRootOfMany));
+}
+
 Status check(const Operation& operation, Rank rank, int size) {
   const CollectiveTraits& has = traits(operation.call().collective);
+  if (has.has_root) SHARDCOMM_TRY(check_root(root_of(operation.call()), size));
   for (size_t i = 0; i < operation.items.size(); ++i) {
     if (is_plainly_right(has, operation.items[i], rank, size)) [[likely]]
       continue;

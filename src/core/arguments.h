@@ -4,6 +4,8 @@
 
 namespace shardcomm {
 
+// For a root that is yet to be put into the call of a _many form.
+Status check_root_of_many(Rank root, int size);
 Status check(const Operation& operation, Rank rank, int size);
 
 }  // namespace shardcomm

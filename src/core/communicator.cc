@@ -173,6 +173,32 @@ Result<Work> Communicator::reduce_scatter_v(const ReduceScatterVArgs& args, Stre
   return submit(*impl_->core, std::move(operation), stream);
 }
 
+Result<Work> Communicator::gather(const GatherArgs& args, StreamRef stream) {
+  const Item tensor = item(args.shard, args.full, args.count, args.dtype);
+  const Call call{.collective = Collective::kGather, .root_or_items = args.root};
+  return submit(*impl_->core, make_operation(call, {&tensor, 1}, args.label), stream);
+}
+
+Result<Work> Communicator::scatter(const ScatterArgs& args, StreamRef stream) {
+  const Item tensor = item(args.full, args.shard, args.count, args.dtype);
+  const Call call{.collective = Collective::kScatter, .root_or_items = args.root};
+  return submit(*impl_->core, make_operation(call, {&tensor, 1}, args.label), stream);
+}
+
+Result<Work> Communicator::reduce(const ReduceArgs& args, StreamRef stream) {
+  const Item tensor = item(args.in, args.out, args.count, args.dtype, args.op);
+  const Call call{.collective = Collective::kReduce, .root_or_items = args.root};
+  return submit(*impl_->core, make_operation(call, {&tensor, 1}, args.label), stream);
+}
+
+Result<Work> Communicator::all_to_all_v(const AllToAllVArgs& args, StreamRef stream) {
+  const Item tensor = item(args.in, args.out, 0, args.dtype);
+  Operation operation = make_operation({.collective = Collective::kAllToAllV}, {&tensor, 1}, args.label);
+  operation.counts = args.in_counts;
+  operation.out_counts = args.out_counts;
+  return submit(*impl_->core, std::move(operation), stream);
+}
+
 Result<Work> Communicator::all_gather_many(std::span<const GatherItem> items, StreamRef stream,
                                            std::string_view label) {
   return impl_->core->submit_many(Collective::kAllGatherMany, items, stream, label);
@@ -181,6 +207,26 @@ Result<Work> Communicator::all_gather_many(std::span<const GatherItem> items, St
 Result<Work> Communicator::reduce_scatter_many(std::span<const ReduceItem> items, StreamRef stream,
                                                std::string_view label) {
   return impl_->core->submit_many(Collective::kReduceScatterMany, items, stream, label);
+}
+
+Result<Work> Communicator::all_reduce_many(std::span<const AllReduceItem> items, StreamRef stream,
+                                           std::string_view label) {
+  std::vector<Item> tensors;
+  tensors.reserve(items.size());
+  for (const AllReduceItem& given : items)
+    tensors.push_back(item(given.in, given.out, given.count, given.dtype, given.op));
+  return submit(*impl_->core, make_operation({.collective = Collective::kAllReduceMany}, tensors, label), stream);
+}
+
+Result<Work> Communicator::broadcast_many(std::span<const BroadcastItem> items, Rank root, StreamRef stream,
+                                          std::string_view label) {
+  SHARDCOMM_TRY(check_root_of_many(root, size()));
+  std::vector<Item> tensors;
+  tensors.reserve(items.size());
+  for (const BroadcastItem& given : items) tensors.push_back(item(given.data, given.data, given.count, given.dtype));
+  Call call{.collective = Collective::kBroadcastMany};
+  set_root(call, root);
+  return submit(*impl_->core, make_operation(call, tensors, label), stream);
 }
 
 Result<Work> Communicator::all_gather(Bucket& bucket, StreamRef stream) {
@@ -200,7 +246,8 @@ CollectivePlan Communicator::explain(const Shape& shape) const {
   const CollectiveTraits& has = traits(shape.collective);
   Operation operation =
       make_operation({.collective = shape.collective}, {&tensor, has.has_elements ? size_t{1} : 0}, {});
-  if (has.is_ragged) operation.counts = counts;
+  if (has.is_ragged || has.has_own_counts()) operation.counts = counts;
+  if (has.has_own_counts()) operation.out_counts = counts;
   prepare(operation, size());
   operation.workload.memory = as_reached(*core.fabric, shape);
   CollectivePlan plan = core.chooser.explain(operation.workload);

@@ -83,12 +83,14 @@ struct HostExecutor::AsyncOperation {
         owner(std::move(owner)),
         items(given.known != nullptr ? std::vector<Item>() : std::vector(given.items.begin(), given.items.end())),
         counts(given.counts.begin(), given.counts.end()),
+        out_counts(given.out_counts.begin(), given.out_counts.end()),
         label(given.label),
         operation(given),
         work(std::make_shared<Work::State>(executor.setup_.fabric.rank, name(given.call().collective).data(),
                                            Deadline::max())) {
     if (given.known == nullptr) operation.items = items;
     operation.counts = counts;
+    operation.out_counts = out_counts;
     operation.label = label;
   }
   void run() {
@@ -98,7 +100,7 @@ struct HostExecutor::AsyncOperation {
   HostExecutor& executor;
   const std::shared_ptr<const void> owner;
   const std::vector<Item> items;
-  const std::vector<size_t> counts;
+  const std::vector<size_t> counts, out_counts;
   const std::string label;
   Operation operation;
   const std::shared_ptr<Work::State> work;

@@ -19,7 +19,7 @@ void write_entry(JsonWriter& out, const FlightEntry& entry, const TickScale& sca
   if (has.dtype) out.raw(",\"dtype\":").text(name(call.dtype));
   if (has.op) out.raw(",\"op\":").text(name(call.op));
   if (has.count) out.raw(",\"count\":").number(static_cast<int64_t>(call.count));
-  if (has.root) out.raw(",\"root\":").number(call.root_or_items);
+  if (has.root) out.raw(",\"root\":").number(root_of(call));
   if (has.items) out.raw(",\"items\":").number(call.root_or_items);
   out.raw(",\"label\":").text(fixed_text(entry.label, sizeof entry.label));
   write_time(out, ",\"enqueued_ns\":", scale.steady_ns(entry.enqueued));

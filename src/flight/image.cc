@@ -20,10 +20,10 @@ FlightOperation operation_of(const FlightEntry& entry, const TickScale& scale) {
   FlightOperation operation;
   operation.epoch = entry.epoch;
   if (call.kind != CallKind::kAgreement) operation.collective = call.collective;
-  operation.dtype = call.dtype;
-  operation.op = call.op;
+  if (has.dtype) operation.dtype = call.dtype;
+  if (has.op) operation.op = call.op;
   operation.count = call.count;
-  if (has.root) operation.root = call.root_or_items;
+  if (has.root) operation.root = root_of(call);
   if (has.items) operation.items = static_cast<uint32_t>(call.root_or_items);
   operation.label = fixed_text(entry.label, sizeof entry.label);
   operation.enqueued_ns = scale.steady_ns(entry.enqueued);
@@ -76,12 +76,14 @@ Status check(const FlightHeader& header, const std::string& path) {
 
 Call call_of(const FlightOperation& operation) noexcept {
   if (!operation.collective) return {.kind = CallKind::kAgreement};
-  const bool is_many = traits(*operation.collective).is_many;
-  return {.collective = *operation.collective,
-          .dtype = operation.dtype,
-          .op = operation.op,
-          .root_or_items = is_many ? static_cast<int32_t>(operation.items) : operation.root,
-          .count = operation.count};
+  const CollectiveTraits& has = traits(*operation.collective);
+  Call call{.collective = *operation.collective,
+            .dtype = operation.dtype,
+            .op = operation.op,
+            .root_or_items = has.is_many ? static_cast<int32_t>(operation.items) : 0,
+            .count = operation.count};
+  if (has.has_root) set_root(call, operation.root);
+  return call;
 }
 
 FlightRecord record_of(const FlightSegment& segment) {

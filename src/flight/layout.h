@@ -38,8 +38,8 @@ struct FlightCallRecord {
 };
 static_assert(sizeof(FlightCallRecord) == 64);
 
-// Collective, dtype, op, bytes of the label (8 bits each), root or number of items (32). A mosaic's gather is recorded
-// like any other.
+// Collective, dtype, op, bytes of the label (8 bits each), root or number of items (32), as they are in a call. A
+// mosaic's gather is recorded like any other.
 inline constexpr uint64_t kRecordedAgreement = 255;  // instead of a collective
 constexpr uint64_t recorded_call(const Call& call, size_t label_bytes) noexcept {
   const bool is_agreement = call.kind == CallKind::kAgreement;

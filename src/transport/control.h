@@ -55,8 +55,9 @@ class Control {
   // signatures or phases differ.
   virtual Status collect(TimeLimit& limit) = 0;
   virtual std::span<const std::byte> payload_of(Rank peer) const noexcept = 0;  // from collect to the next but one
-  virtual void finish_reading() noexcept = 0;          // this rank no longer reads what its peers offered
-  virtual Status await_readers(TimeLimit& limit) = 0;  // until no peer reads what this rank offered
+  virtual void finish_reading() noexcept = 0;  // this rank no longer reads what its peers offered
+  // Until the peer no longer reads what this rank offered.
+  virtual Status await_reader(Rank peer, TimeLimit& limit) = 0;
 
   // --- health ---
   virtual void progress(uint64_t finished_epoch) noexcept = 0;  // for the peers' messages about who is late

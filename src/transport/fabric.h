@@ -5,7 +5,7 @@
 //   control->payload() ... announce()   show every peer what this rank does and where its bytes are
 //   control->collect()                  wait until every rank has announced as often, and check that all agree
 //   read / SourceLookup / staging       the peers' bytes
-//   control->finish_reading(), await_readers()   hand the peers' memory back, and wait for one's own
+//   control->finish_reading(), await_reader()   hand the peers' memory back, and wait for one's own
 //
 // A fabric spans ranks that can map each other's memory, a node. Thread rule: that of its parts.
 #pragma once

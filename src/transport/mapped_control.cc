@@ -87,12 +87,8 @@ std::span<const std::byte> MappedControl::payload_of(Rank peer) const noexcept {
 
 void MappedControl::finish_reading() noexcept { raise(own().done, sequence_); }
 
-Status MappedControl::await_readers(TimeLimit& limit) {
-  for (int step = 1; step < setup_.size; ++step) {
-    const Rank peer = (setup_.rank + step) % setup_.size;
-    SHARDCOMM_TRY(wait(block(peer).done, sequence_, peer, limit));
-  }
-  return {};
+Status MappedControl::await_reader(Rank peer, TimeLimit& limit) {
+  return wait(block(peer).done, sequence_, peer, limit);
 }
 
 void MappedControl::progress(uint64_t finished_epoch) noexcept {

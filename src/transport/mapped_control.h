@@ -35,7 +35,7 @@ class MappedControl final : public Control {
   Status collect(TimeLimit& limit) override;
   std::span<const std::byte> payload_of(Rank peer) const noexcept override;
   void finish_reading() noexcept override;
-  Status await_readers(TimeLimit& limit) override;
+  Status await_reader(Rank peer, TimeLimit& limit) override;
   void progress(uint64_t finished_epoch) noexcept override;
   void abort(const Status& why) noexcept override;
   Status failure() const override;

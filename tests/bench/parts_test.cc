@@ -71,8 +71,13 @@ Least least_of(Collective collective, bool in_place, Rank rank) {
     case Collective::kReduceScatter:
     case Collective::kReduceScatterMany: return {0, 1024};
     case Collective::kAllReduce: return {3072, 1024};
-    case Collective::kBroadcast: return {rank == 0 ? 0u : 4096u, 0};
-    case Collective::kAllToAll: return {4096, 0};
+    case Collective::kBroadcast:
+    case Collective::kBroadcastMany: return {rank == 0 ? 0u : 4096u, 0};
+    case Collective::kAllToAll:
+    case Collective::kAllToAllV: return {4096, 0};
+    case Collective::kGather: return {rank != 0 ? 0u : in_place ? 3072u : 4096u, 0};
+    case Collective::kScatter: return {rank == 0 && in_place ? 0u : 1024u, 0};
+    case Collective::kReduce: return {0, rank == 0 ? 4096u : 0u};
     default: return {0, 0};
   }
 }
@@ -81,6 +86,7 @@ TEST(BenchLimits, MoveWhatTheCollectiveMust) {
   for (int i = 0; i < kCollectiveCount; ++i) {
     const auto collective = static_cast<Collective>(i);
     if (collective == Collective::kAllGatherV || collective == Collective::kReduceScatterV) continue;
+    if (collective == Collective::kAllReduceMany) continue;  // rounds for each tensor: its own test
     for (const bool in_place : {false, true}) {
       if (in_place && !allows_in_place(collective)) continue;
       BenchSpec spec;
@@ -109,6 +115,36 @@ TEST(BenchLimits, RaggedShardsCountAsTheyAre) {
   spec.collective = Collective::kReduceScatterV;
   EXPECT_EQ(summed(moves_of(spec, make_layout(spec, 0, 2, 4096), 0, 2)), 1024u);
   EXPECT_EQ(summed(moves_of(spec, make_layout(spec, 1, 2, 4096), 1, 2)), 3072u);
+}
+
+// Each tensor is divided by itself, so that its moves stay within it.
+TEST(BenchLimits, ManyReductionsMoveEveryTensor) {
+  BenchSpec spec;
+  spec.collective = Collective::kAllReduceMany;
+  for (Rank rank = 0; rank < 4; ++rank) {
+    const BenchLayout layout = make_layout(spec, rank, 4, 4096);
+    ASSERT_GT(layout.outputs.size(), 1u);
+    const std::vector<Move> moves = moves_of(spec, layout, rank, 4);
+    EXPECT_EQ(copied(moves) + summed(moves), 4096u);
+    for (size_t i = 0; i < layout.outputs.size(); ++i) {
+      size_t bytes = 0;
+      const size_t begin = layout.outputs[i].at * 4, end = begin + layout.outputs[i].count * 4;
+      for (const Move& move : moves) bytes += move.to >= begin && move.to < end ? move.bytes : 0;
+      EXPECT_EQ(bytes, end - begin);
+    }
+  }
+}
+
+TEST(BenchLayout, PairsGiveWhatTheOtherTakes) {
+  BenchSpec spec;
+  spec.collective = Collective::kAllToAllV;
+  for (Rank rank = 0; rank < 3; ++rank) {
+    const BenchLayout layout = make_layout(spec, rank, 3, 4096);
+    for (Rank peer = 0; peer < 3; ++peer) {
+      const BenchLayout other = make_layout(spec, peer, 3, 4096);
+      EXPECT_EQ(layout.counts[static_cast<size_t>(peer)], other.counts[static_cast<size_t>(rank)]);
+    }
+  }
 }
 
 TEST(BenchLimits, AMosaicMovesNothing) {

@@ -36,6 +36,9 @@ TEST(Registry, HasRowsOfEveryCollectiveUnderDistinctNames) {
   EXPECT_TRUE(names.contains("barrier_inline"));
   EXPECT_TRUE(names.contains("reduce_scatter_many_direct"));
   EXPECT_TRUE(names.contains("all_gather_mosaic"));
+  EXPECT_TRUE(names.contains("gather_inline") && names.contains("gather_direct"));
+  EXPECT_TRUE(names.contains("all_to_all_v_pairs"));
+  EXPECT_FALSE(names.contains("all_to_all_v_inline"));
   EXPECT_FALSE(names.contains("barrier_direct"));
   EXPECT_FALSE(names.contains("all_reduce_mosaic"));
 }
@@ -46,6 +49,19 @@ TEST(Chooser, TakesTheCheapestRow) {
   EXPECT_EQ(chosen(any, workload(Collective::kAllGather, kLarge)), "all_gather_direct");
   EXPECT_EQ(chosen(any, workload(Collective::kAllGather, kLarge, SourceKind::kMosaic)), "all_gather_mosaic");
   EXPECT_EQ(chosen(any, workload(Collective::kBarrier, 0)), "barrier_inline");
+}
+
+// The root of a reduction reads as much as all ranks have, and alone: it takes the message sooner than an all_reduce,
+// whose ranks share that work.
+TEST(Chooser, CountsWhatTheRootReads) {
+  Chooser any = chooser();
+  for (const Collective collective : {Collective::kGather, Collective::kScatter, Collective::kReduce}) {
+    EXPECT_EQ(chosen(any, workload(collective, kSmall)), std::string(name(collective)) + "_inline");
+    EXPECT_EQ(chosen(any, workload(collective, kLarge)), std::string(name(collective)) + "_direct");
+  }
+  const double reduce_us = any.explain(workload(Collective::kReduce, kLarge)).predicted_us;
+  const double broadcast_us = any.explain(workload(Collective::kBroadcast, kLarge)).predicted_us;
+  EXPECT_GT(reduce_us, 2 * broadcast_us);
 }
 
 TEST(Chooser, AllowsEnginesAndRowsByName) {
@@ -68,16 +84,18 @@ TEST(Chooser, FallsBackWhereNothingAllowedCanRun) {
 TEST(Chooser, RefusesUnknownNamesAndListsTheKnownOnes) {
   const auto refused = Chooser::create({Topology::single_node(kRanks, kRanks), {}}, TransportKind::kMapped, "fast");
   EXPECT_EQ(refused.status().code(), Code::kInvalidArgument);
-  for (const std::string_view word : {"'fast'", "inline, direct, mosaic, ", "all_to_all_direct"})
+  for (const std::string_view word : {"'fast'", "inline, direct, mosaic, pairs, ", "all_to_all_direct"})
     EXPECT_NE(refused.status().message().find(word), std::string::npos) << refused.status().to_string();
 }
 
-// A row that needs mapped memory is not a candidate on another transport; announcements work on every one.
+// A row that needs mapped memory is not a candidate on another transport; announcements work on every one. What ranks
+// exchange with counts of their own may always be too long for an announcement.
 TEST(Chooser, OffersOnlyRowsThatTheTransportCanRun) {
   Chooser on_puts = chooser({}, TransportKind::kPut);
   for (int c = 0; c < kCollectiveCount; ++c) {
     const auto collective = static_cast<Collective>(c);
     const std::string row = std::string(name(collective)) + "_inline";
+    if (traits(collective).has_own_counts()) continue;
     EXPECT_EQ(chosen(on_puts, workload(collective, 0)), row);
     EXPECT_EQ(on_puts.explain(workload(collective, 0)).algorithm, row);
   }

@@ -50,11 +50,11 @@ mutation release_of_a_part tsan src/device/host_team.cc \
 
 # --- the protocol ---
 mutation last_await_readers release $direct \
-  'return step.last ? fabric.control->await_readers(execution.limit) : Status();' \
+  'return step.last ? await_readers(execution, step.geometry) : Status();' \
   'return {};' \
   collectives_stress_test:'*RanksMayBeFarApart*'
 mutation last_await_readers_tsan tsan $direct \
-  'return step.last ? fabric.control->await_readers(execution.limit) : Status();' \
+  'return step.last ? await_readers(execution, step.geometry) : Status();' \
   'return {};' \
   collectives_protocol_test
 mutation done_before_reading release $direct \
@@ -163,8 +163,8 @@ mutation order_of_the_ranks_in_messages release $inline \
   'std::reverse(sources.begin(), sources.end()); SHARDCOMM_TRY(reduce_run(execution, whole));' \
   collectives_sample_test
 mutation ragged_message_with_the_own_part release src/collectives/geometry.h \
-  'share_unit() == Unit::kItemCounts ? 1 : share(source)' \
-  'share_unit() == Unit::kItemCounts ? 1 : 0 * share(source)' \
+  'same_for_all() ? 0 : route(source, source).length' \
+  'same_for_all() || share_unit() == Unit::kElements ? 0 : route(source, source).length' \
   collectives_geometry_test
 mutation parts_before_the_own_one_forgotten release src/collectives/geometry.h \
   'if (reader > source) route.source_offset' \

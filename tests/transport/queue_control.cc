@@ -62,13 +62,14 @@ void QueueControl::apply(Put put) const {
   }
 }
 
-Status QueueControl::wait(bool (*reached)(const Replica&, uint64_t), TimeLimit& limit, std::string_view for_what) {
+Status QueueControl::wait(Rank first, Rank end, bool (*reached)(const Replica&, uint64_t), TimeLimit& limit,
+                          std::string_view for_what) {
   for (;;) {
     std::string late;
     {
       std::lock_guard lock(mutex_);
       if (!failure_.ok()) return failure_;
-      for (Rank r = 0; r < network_.size(); ++r) {
+      for (Rank r = first; r < end; ++r) {
         const Replica& replica = replicas_[static_cast<size_t>(r)];
         if (reached(replica, sequence_)) continue;
         if (replica.departed) return Status(Code::kPeerLost, "rank " + std::to_string(r) + " left the communicator");
@@ -88,8 +89,8 @@ Status QueueControl::wait(bool (*reached)(const Replica&, uint64_t), TimeLimit& 
 }
 
 Status QueueControl::collect(TimeLimit& limit) {
-  SHARDCOMM_TRY(wait([](const Replica& replica, uint64_t sequence) { return replica.announced >= sequence; }, limit,
-                     "to arrive"));
+  const auto has_arrived = [](const Replica& replica, uint64_t sequence) { return replica.announced >= sequence; };
+  SHARDCOMM_TRY(wait(0, network_.size(), has_arrived, limit, "to arrive"));
   std::vector<AnnouncedCall> calls;
   bool agreed = true;
   for (Rank r = 0; r < network_.size(); ++r) {
@@ -110,9 +111,9 @@ void QueueControl::finish_reading() noexcept {
   send_all({.kind = Put::Kind::kFinishedReading, .from = rank_, .sequence = sequence_});
 }
 
-Status QueueControl::await_readers(TimeLimit& limit) {
-  return wait([](const Replica& replica, uint64_t sequence) { return replica.finished >= sequence; }, limit,
-              "to finish reading");
+Status QueueControl::await_reader(Rank peer, TimeLimit& limit) {
+  const auto has_finished = [](const Replica& replica, uint64_t sequence) { return replica.finished >= sequence; };
+  return wait(peer, peer + 1, has_finished, limit, "to finish reading");
 }
 
 void QueueControl::abort(const Status& why) noexcept {

@@ -55,7 +55,7 @@ class QueueControl final : public Control {
   Status collect(TimeLimit& limit) override;
   std::span<const std::byte> payload_of(Rank peer) const noexcept override;
   void finish_reading() noexcept override;
-  Status await_readers(TimeLimit& limit) override;
+  Status await_reader(Rank peer, TimeLimit& limit) override;
   void progress(uint64_t) noexcept override {}
   void abort(const Status& why) noexcept override;
   Status failure() const override;
@@ -70,8 +70,9 @@ class QueueControl final : public Control {
   const ControlNetwork::Put& last_of(Rank peer) const noexcept;
   void apply(ControlNetwork::Put put) const;
   void send_all(const ControlNetwork::Put& put) const;
-  // Until `reached` holds of every peer's replica.
-  Status wait(bool (*reached)(const Replica&, uint64_t sequence), TimeLimit& limit, std::string_view for_what);
+  // Until `reached` holds of the replicas of ranks [first, end).
+  Status wait(Rank first, Rank end, bool (*reached)(const Replica&, uint64_t sequence), TimeLimit& limit,
+              std::string_view for_what);
 
   ControlNetwork& network_;
   const Rank rank_;

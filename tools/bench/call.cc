@@ -13,12 +13,16 @@ void BenchCall::place(const std::byte* in, std::byte* out) {
   out_ = out + layout_.output_at[0] * width;
   gathers_.clear();
   reductions_.clear();
-  for (size_t i = 0; i < layout_.inputs.size(); ++i) {
+  all_reductions_.clear();
+  broadcasts_.clear();
+  for (size_t i = 0; has.is_many && i < layout_.inputs.size(); ++i) {
     const std::byte* source = in + layout_.inputs[i].at * width;
     std::byte* target = out + layout_.output_at[i] * width;
-    if (!has.is_many) break;
-    if (!has.reduces()) gathers_.push_back({source, target, layout_.counts[i], spec_.dtype});
-    if (has.reduces()) reductions_.push_back({source, target, layout_.counts[i], spec_.dtype, spec_.op});
+    const size_t count = layout_.counts[i];
+    if (has.pattern == Pattern::kGather) gathers_.push_back({source, target, count, spec_.dtype});
+    if (has.pattern == Pattern::kReduce) reductions_.push_back({source, target, count, spec_.dtype, spec_.op});
+    if (has.pattern == Pattern::kReduceAll) all_reductions_.push_back({source, target, count, spec_.dtype, spec_.op});
+    if (has.pattern == Pattern::kBroadcast) broadcasts_.push_back({target, count, spec_.dtype});
   }
 }
 
@@ -50,6 +54,18 @@ Status BenchCall::operator()() const {
           .status();
     case Collective::kAllGatherMany: return comm_.all_gather_many(gathers_, stream).status();
     case Collective::kReduceScatterMany: return comm_.reduce_scatter_many(reductions_, stream).status();
+    case Collective::kGather:
+      return comm_.gather({.shard = in_, .full = out_, .count = counts[0], .dtype = dtype}, stream).status();
+    case Collective::kScatter:
+      return comm_.scatter({.full = in_, .shard = out_, .count = counts[0], .dtype = dtype}, stream).status();
+    case Collective::kReduce:
+      return comm_.reduce({.in = in_, .out = out_, .count = counts[0], .dtype = dtype, .op = op}, stream).status();
+    case Collective::kAllToAllV:
+      return comm_
+          .all_to_all_v({.in = in_, .in_counts = counts, .out = out_, .out_counts = counts, .dtype = dtype}, stream)
+          .status();
+    case Collective::kAllReduceMany: return comm_.all_reduce_many(all_reductions_, stream).status();
+    case Collective::kBroadcastMany: return comm_.broadcast_many(broadcasts_, 0, stream).status();
   }
   return {};
 }

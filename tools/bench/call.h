@@ -24,6 +24,8 @@ class BenchCall {
   const MosaicWindow* mosaic_ = nullptr;  // instead of both
   std::vector<GatherItem> gathers_;
   std::vector<ReduceItem> reductions_;
+  std::vector<AllReduceItem> all_reductions_;
+  std::vector<BroadcastItem> broadcasts_;
 };
 
 }  // namespace shardcomm::tools

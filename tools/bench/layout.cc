@@ -79,14 +79,44 @@ void lay_out_shards(BenchLayout& layout, const BenchSpec& spec, Rank rank, int r
   }
 }
 
-// Every rank takes the whole of rank `source`, or the reduction of all where that is −1.
-void lay_out_whole(BenchLayout& layout, size_t elements, Rank source, bool gives) {
-  const size_t whole = std::max(elements, size_t{1});
-  layout.shown_count = whole;
-  layout.counts = {whole};
-  layout.inputs = {{0, gives ? whole : 0, 0}};
+// Every rank that takes anything takes the whole of rank `source`, or the reduction of all where that is −1.
+struct Whole {
+  Rank source;
+  bool gives, takes;  // this rank
+};
+void lay_out_whole(BenchLayout& layout, const BenchSpec& spec, size_t elements, const Whole& whole) {
+  layout.shown_count = std::max(elements, size_t{1});
+  layout.counts = {layout.shown_count};
+  if (traits(spec.collective).is_many)
+    layout.counts = uneven(layout.shown_count, std::min(layout.shown_count, spec.items), spec.skew);
+  size_t at = 0;
+  for (const size_t count : layout.counts) {
+    layout.inputs.push_back({at, whole.gives ? count : 0, at});
+    layout.output_at.push_back(at);
+    if (whole.takes) layout.outputs.push_back({at, count, whole.source, at});
+    at += count;
+  }
+}
+
+// Rank 0 takes the shards of all ranks.
+void lay_out_gather_to(BenchLayout& layout, Rank rank, int ranks, size_t elements) {
+  const size_t count = std::max(elements / index_of(ranks), size_t{1});
+  layout.shown_count = count;
+  layout.counts = {count};
+  layout.inputs = {{0, count, 0}};
   layout.output_at = {0};
-  layout.outputs = {{0, whole, source, 0}};
+  for (Rank source = 0; rank == 0 && source < ranks; ++source)
+    layout.outputs.push_back({index_of(source) * count, count, source, 0});
+}
+
+// Every rank takes its part of what rank 0 has.
+void lay_out_scatter(BenchLayout& layout, Rank rank, int ranks, size_t elements) {
+  const size_t count = std::max(elements / index_of(ranks), size_t{1});
+  layout.shown_count = count;
+  layout.counts = {count};
+  layout.inputs = {{0, rank == 0 ? count * index_of(ranks) : 0, 0}};
+  layout.output_at = {0};
+  layout.outputs = {{0, count, 0, index_of(rank) * count}};
 }
 
 void lay_out_all_to_all(BenchLayout& layout, Rank rank, int ranks, size_t elements) {
@@ -97,6 +127,26 @@ void lay_out_all_to_all(BenchLayout& layout, Rank rank, int ranks, size_t elemen
   layout.output_at = {0};
   for (Rank source = 0; source < ranks; ++source)
     layout.outputs.push_back({index_of(source) * count, count, source, index_of(rank) * count});
+}
+
+// What ranks r and s give each other is the share (r + s) mod n of what each gives in all, so that every rank gives and
+// takes as much and both of its counts are the same.
+void lay_out_all_to_all_v(BenchLayout& layout, const BenchSpec& spec, Rank rank, int ranks, size_t elements) {
+  const size_t n = index_of(ranks);
+  const std::vector<size_t> shares = uneven(std::max(elements, size_t{1}), n, spec.skew);
+  const auto counts_of = [&](size_t r) {
+    std::vector<size_t> counts;
+    for (size_t s = 0; s < n; ++s) counts.push_back(shares[(r + s) % n]);
+    return counts;
+  };
+  layout.counts = counts_of(index_of(rank));
+  layout.shown_count = sum_before(layout.counts, n);
+  layout.inputs = {{0, layout.shown_count, 0}};
+  layout.output_at = {0};
+  for (size_t source = 0; source < n; ++source) {
+    layout.outputs.push_back({sum_before(layout.counts, source), layout.counts[source], static_cast<Rank>(source),
+                              sum_before(counts_of(source), index_of(rank))});
+  }
 }
 
 }  // namespace
@@ -110,7 +160,8 @@ std::optional<BenchMemory> parse_bench_memory(std::string_view text) noexcept {
 }
 
 bool allows_in_place(Collective collective) noexcept {
-  return traits(collective).has_elements && traits(collective).pattern != Pattern::kExchange;
+  const CollectiveTraits& has = traits(collective);
+  return has.has_elements && has.pattern != Pattern::kExchange && has.pattern != Pattern::kExchangeV;
 }
 
 bool is_in_place(const BenchSpec& spec) noexcept {
@@ -127,9 +178,13 @@ BenchLayout make_layout(const BenchSpec& spec, Rank rank, int ranks, size_t byte
   if (!has.has_elements) return layout;
   const size_t elements = bytes / size_of(spec.dtype);
   switch (has.pattern) {
-    case Pattern::kReduceAll: lay_out_whole(layout, elements, -1, true); break;
-    case Pattern::kBroadcast: lay_out_whole(layout, elements, 0, rank == 0); break;
+    case Pattern::kReduceAll: lay_out_whole(layout, spec, elements, {-1, true, true}); break;
+    case Pattern::kReduceTo: lay_out_whole(layout, spec, elements, {-1, true, rank == 0}); break;
+    case Pattern::kBroadcast: lay_out_whole(layout, spec, elements, {0, rank == 0, true}); break;
+    case Pattern::kGatherTo: lay_out_gather_to(layout, rank, ranks, elements); break;
+    case Pattern::kScatter: lay_out_scatter(layout, rank, ranks, elements); break;
     case Pattern::kExchange: lay_out_all_to_all(layout, rank, ranks, elements); break;
+    case Pattern::kExchangeV: lay_out_all_to_all_v(layout, spec, rank, ranks, elements); break;
     case Pattern::kGather:
     case Pattern::kReduce: lay_out_shards(layout, spec, rank, ranks, elements); break;
   }
@@ -147,10 +202,14 @@ double bus_factor(const BenchSpec& spec, int ranks) noexcept {
   const double part = static_cast<double>(ranks - 1) / ranks;
   switch (traits(spec.collective).pattern) {
     case Pattern::kReduceAll: return 2 * part;
+    case Pattern::kReduceTo:
     case Pattern::kBroadcast: return 1;
     case Pattern::kGather:
     case Pattern::kReduce:
-    case Pattern::kExchange: return part;
+    case Pattern::kExchange:
+    case Pattern::kGatherTo:
+    case Pattern::kScatter:
+    case Pattern::kExchangeV: return part;
   }
   return part;
 }

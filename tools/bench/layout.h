@@ -41,9 +41,9 @@ struct BenchSpec {
   std::string transports = {};  // empty: as the environment says
 };
 
-bool allows_in_place(Collective collective) noexcept;  // all but all_to_all and barrier
-bool is_in_place(const BenchSpec& spec) noexcept;      // as asked for, or always, like a broadcast, here from rank 0
-bool moves_bytes(const BenchSpec& spec) noexcept;      // all but a barrier and the gather of a mosaic
+bool allows_in_place(Collective collective) noexcept;  // all but all_to_all, all_to_all_v and barrier
+bool is_in_place(const BenchSpec& spec) noexcept;  // as asked for, or always, like a broadcast (every root is rank 0)
+bool moves_bytes(const BenchSpec& spec) noexcept;  // all but a barrier and the gather of a mosaic
 
 // Elements [at, at + count) of a buffer are elements first, first + 1, … of the input of rank `source`.
 struct InputRange {
@@ -67,7 +67,7 @@ struct BenchLayout {
   std::vector<InputRange> inputs;    // one for each pointer that the call takes
   std::vector<OutputRange> outputs;  // what must be there afterwards
   std::vector<size_t> output_at;     // where the pointers to outputs point, one for each input
-  std::vector<size_t> counts;        // of the call: one, one a rank (_v), or one an item (_many)
+  std::vector<size_t> counts;  // of the call: one, one a rank (_v; both counts of all_to_all_v), or one an item (_many)
 };
 
 // The layout nearest to `bytes`, at least one element a shard; of a mosaic, the next with whole pages.

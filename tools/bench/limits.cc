@@ -50,12 +50,12 @@ bool await(const std::atomic<uint64_t>& line, uint64_t value) {
   return true;
 }
 
-void add_all_reduce(std::vector<Move>& moves, size_t bytes, size_t width, Rank rank, int ranks) {
+void add_all_reduce(std::vector<Move>& moves, size_t begin, size_t bytes, size_t width, Rank rank, int ranks) {
   const size_t share = bytes / width / index_of(ranks) * width;
   for (Rank owner = 0; owner < ranks; ++owner) {
     const size_t at = index_of(owner) * share;
     const size_t part = owner + 1 == ranks ? bytes - at : share;
-    moves.push_back({at, part, owner == rank ? -1 : owner, at});
+    moves.push_back({begin + at, part, owner == rank ? -1 : owner, begin + at});
   }
 }
 
@@ -69,7 +69,7 @@ std::vector<Move> moves_of(const BenchSpec& spec, const BenchLayout& layout, Ran
     const bool there_already = range.source == rank && is_in_place(spec);
     if (there_already || range.count == 0) continue;
     if (traits(spec.collective).pattern == Pattern::kReduceAll)
-      add_all_reduce(moves, range.count * width, width, rank, ranks);
+      add_all_reduce(moves, range.at * width, range.count * width, width, rank, ranks);
     else
       moves.push_back({range.at * width, range.count * width, range.source, range.first * width});
   }

@@ -22,10 +22,10 @@ constexpr size_t kStagedBytes = size_t{8} << 20;
 constexpr size_t kReduceCachedBytes = size_t{256} << 10;
 constexpr size_t kReduceMemoryBytes = size_t{64} << 20;
 
-// The ragged and _many forms choose their engine like the collective that they are forms of.
+// The ragged and _many forms choose their engine like the collective that they are forms of; all_to_all_v has one.
 bool is_tuned(Collective collective) {
   const CollectiveTraits& has = traits(collective);
-  return has.has_elements && !has.is_ragged && !has.is_many;
+  return has.has_elements && !has.is_ragged && !has.is_many && !has.has_own_counts();
 }
 
 class Tuner {
