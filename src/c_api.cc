@@ -1,4 +1,5 @@
 // The C ABI of communicators, windows, streams and collectives: each call is its C++ twin, arguments translated.
+// Other subjects have files of their own, c_api_<subject>.cc.
 #include <algorithm>
 #include <chrono>
 #include <map>
@@ -11,11 +12,6 @@ SHARDCOMM_GROWS(shardcomm_comm_params, options, options, "shardcomm_comm_params_
 
 namespace shardcomm::c_api {
 namespace {
-
-std::string& last_error() {
-  thread_local std::string text;
-  return text;
-}
 
 // The streams that C callers own, by handle: StreamRef::native() is what a HostStream is known by.
 class HostStreams {
@@ -49,16 +45,6 @@ shardcomm_comm_params default_comm_params() {
 
 }  // namespace
 
-shardcomm_code done(const Status& status) noexcept {
-  if (status.ok()) return SHARDCOMM_OK;
-  try {
-    last_error() = status.to_string();
-  } catch (...) {
-    last_error().clear();  // the code still says what happened
-  }
-  return static_cast<shardcomm_code>(status.code());
-}
-
 Result<StreamRef> to_stream(shardcomm_stream stream) {
   if (stream.kind == 0) return StreamRef::host(stream.handle);
   if (stream.kind == 1) return StreamRef::cuda(static_cast<CUstream_st*>(stream.handle), stream.device);
@@ -73,19 +59,8 @@ using namespace shardcomm::c_api;
 
 uint32_t shardcomm_abi_version(void) { return SHARDCOMM_ABI_MAJOR << 16 | SHARDCOMM_ABI_MINOR; }
 const char* shardcomm_version_string(void) { return SHARDCOMM_VERSION; }
-const char* shardcomm_last_error(void) { return last_error().c_str(); }
-const char* shardcomm_code_name(shardcomm_code code) { return code_name(static_cast<Code>(code)).data(); }
 
 // --- meeting ---
-
-shardcomm_code shardcomm_store_open(const char* uri, shardcomm_store** out) {
-  return guarded([&]() -> Status {
-    SHARDCOMM_REQUIRE(uri);
-    SHARDCOMM_REQUIRE(out);
-    return deliver(open_store(uri), out);
-  });
-}
-void shardcomm_store_close(shardcomm_store* store) { delete store; }
 
 void shardcomm_comm_params_init_sized(shardcomm_comm_params* params, size_t struct_size) {
   init_sized(default_comm_params(), params, struct_size);

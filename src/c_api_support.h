@@ -36,7 +36,7 @@ struct shardcomm_adam {
 
 namespace shardcomm::c_api {
 
-// Remembers a failure for shardcomm_last_error.
+// Remembers a failure for shardcomm_last_error and shardcomm_last_error_details.
 shardcomm_code done(const Status& status) noexcept;
 
 inline Status null_argument(const char* name) { return Status(Code::kInvalidArgument, std::string(name) + " is NULL"); }
@@ -60,6 +60,9 @@ Status deliver(Result<T> result, Handle** out) {
   *out = new Handle{std::move(result).value()};
   return {};
 }
+
+// Gives the caller a copy of his own, for shardcomm_string_free.
+Status give_text(std::string_view text, char** out);
 
 Result<StreamRef> to_stream(shardcomm_stream stream);
 

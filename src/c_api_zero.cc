@@ -8,6 +8,7 @@ SHARDCOMM_GROWS(shardcomm_tensor, tied_to, tied_to, "shardcomm_tensor_init");
 SHARDCOMM_GROWS(shardcomm_unit, parameter_count, parameter_count, "shardcomm_unit_init");
 SHARDCOMM_GROWS(shardcomm_zero_params, mosaic, reserved, "shardcomm_zero_params_init");
 SHARDCOMM_GROWS(shardcomm_memory_report, peak_bytes, peak_bytes, "");
+SHARDCOMM_GROWS(shardcomm_zero_estimate, parameter_count, parameter_count, "");
 SHARDCOMM_GROWS(shardcomm_adam_params, weight_decay, weight_decay, "shardcomm_adam_params_init");
 
 using namespace shardcomm;
@@ -106,8 +107,8 @@ Result<ZeroOptions> to_zero_options(const shardcomm_zero_params* given) {
 }
 
 Result<Pass> to_pass(int32_t pass) {
-  if (pass == 0) return Pass::kForward;
-  if (pass == 1) return Pass::kBackward;
+  if (pass == SHARDCOMM_FORWARD) return Pass::kForward;
+  if (pass == SHARDCOMM_BACKWARD) return Pass::kBackward;
   return Status(Code::kInvalidArgument, "pass " + std::to_string(pass) + " is neither 0 (forward) nor 1 (backward)");
 }
 
@@ -294,6 +295,27 @@ shardcomm_code shardcomm_zero_memory_report(const shardcomm_zero* zero, shardcom
   });
 }
 
+void shardcomm_zero_reset_peak(shardcomm_zero* zero) {
+  if (zero != nullptr) zero->engine.reset_peak();
+}
+
+shardcomm_code shardcomm_estimate_zero(const shardcomm_unit* units, size_t unit_count, int32_t world_size,
+                                       const shardcomm_zero_params* params, shardcomm_zero_estimate* out,
+                                       char** formula) {
+  return guarded([&]() -> Status {
+    SHARDCOMM_REQUIRE(out);
+    SHARDCOMM_TRY_ASSIGN(const ZeroOptions options, to_zero_options(params));
+    SHARDCOMM_TRY_ASSIGN(const auto specs, to_units(units, unit_count));
+    SHARDCOMM_TRY_ASSIGN(const ZeroEstimate estimate, estimate_zero(specs, world_size, options));
+    SHARDCOMM_TRY(write_growing<shardcomm_zero_estimate>({.struct_size = 0,
+                                                          .peak_bytes = estimate.peak_bytes,
+                                                          .bytes_per_step = estimate.bytes_per_step,
+                                                          .parameter_count = estimate.parameter_count},
+                                                         out, "out"));
+    return formula == nullptr ? Status() : give_text(estimate.formula, formula);
+  });
+}
+
 void shardcomm_adam_params_init_sized(shardcomm_adam_params* params, size_t struct_size) {
   init_sized(default_adam_params(), params, struct_size);
 }
@@ -320,25 +342,3 @@ shardcomm_code shardcomm_adam_step(shardcomm_adam* adam, float learning_rate, fl
   });
 }
 uint64_t shardcomm_adam_steps(const shardcomm_adam* adam) { return adam == nullptr ? 0 : adam->adam.steps(); }
-
-shardcomm_code shardcomm_zero_save(shardcomm_zero* zero, shardcomm_adam* adam, const char* dir, uint64_t step,
-                                   const char* trainer_state, int32_t keep) {
-  return guarded([&]() -> Status {
-    SHARDCOMM_REQUIRE(zero);
-    SHARDCOMM_REQUIRE(adam);
-    SHARDCOMM_REQUIRE(dir);
-    return save_checkpoint(zero->engine, adam->adam, dir, step, trainer_state == nullptr ? "{}" : trainer_state, keep)
-        .status();
-  });
-}
-
-shardcomm_code shardcomm_zero_load(shardcomm_zero* zero, shardcomm_adam* adam, const char* path, uint64_t* step) {
-  return guarded([&]() -> Status {
-    SHARDCOMM_REQUIRE(zero);
-    SHARDCOMM_REQUIRE(adam);
-    SHARDCOMM_REQUIRE(path);
-    SHARDCOMM_TRY_ASSIGN(const LoadedCheckpoint loaded, load_checkpoint(zero->engine, adam->adam, path));
-    if (step != nullptr) *step = loaded.step;
-    return {};
-  });
-}

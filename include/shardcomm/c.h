@@ -48,6 +48,16 @@ enum {
   SHARDCOMM_DATA_LOSS = 12
 };
 
+/* Whose number a native code is; values are shardcomm::Origin. */
+enum {
+  SHARDCOMM_ORIGIN_NONE = 0,
+  SHARDCOMM_ORIGIN_ERRNO = 1,
+  SHARDCOMM_ORIGIN_CUDA = 2,
+  SHARDCOMM_ORIGIN_VERBS = 3, /* errno values */
+  SHARDCOMM_ORIGIN_UCX = 4,
+  SHARDCOMM_ORIGIN_NCCL = 5
+};
+
 /* Element types, of every `dtype` below. */
 enum {
   SHARDCOMM_U8 = 0,
@@ -78,13 +88,59 @@ typedef struct shardcomm_adam shardcomm_adam;
 SHARDCOMM_EXPORT uint32_t shardcomm_abi_version(void); /* major << 16 | minor */
 SHARDCOMM_EXPORT const char* shardcomm_version_string(void);
 SHARDCOMM_EXPORT const char* shardcomm_code_name(shardcomm_code code); /* "peer_lost"; "unknown" for other numbers */
-SHARDCOMM_EXPORT const char* shardcomm_last_error(void);               /* "" before the first failure */
+/* "peer_lost: while gathering unit h.0: rank 3 ended"; "" before the first failure */
+SHARDCOMM_EXPORT const char* shardcomm_last_error(void);
+
+typedef struct {
+  size_t struct_size;
+  int32_t code;        /* of this thread's last failing call; SHARDCOMM_OK before the first */
+  int32_t origin;      /* SHARDCOMM_ORIGIN_...: where the error was first met, if that was on this rank */
+  int32_t native_code; /* what `origin` calls it: ENOMEM, say */
+  int32_t reserved;
+  const char* message; /* the text of shardcomm_last_error without "peer_lost: " in front, valid as long as that is */
+} shardcomm_error;
+/* For bindings that make an exception of each code. Its own failure leaves the last error as it is. */
+SHARDCOMM_EXPORT shardcomm_code shardcomm_last_error_details(shardcomm_error* out);
+
+/* Every text that a call gives to its caller as a char** is freed by this. */
+SHARDCOMM_EXPORT void shardcomm_string_free(char* text);
 
 /* --- meeting --- */
 
 /* "tcp://host:port" (rank 0 listens), "file:///path", "env://", "local://name" (ranks that are threads) */
 SHARDCOMM_EXPORT shardcomm_code shardcomm_store_open(const char* uri, shardcomm_store** out);
 SHARDCOMM_EXPORT void shardcomm_store_close(shardcomm_store* store);
+
+/* A store of the caller's own, such as a framework's, which must hold values of any bytes under keys that are set once.
+   The functions are called by the thread that is in shardcomm_comm_create, with `user` first. What they return is a
+   shardcomm_code; a failure reaches all ranks that can still be told, with the key. */
+typedef void (*shardcomm_store_sink)(void* sink, const void* bytes, size_t count);
+typedef struct {
+  size_t struct_size;
+  void* user;
+  /* Keeps [bytes, bytes + count) under key, for every rank's get. */
+  shardcomm_code (*set)(void* user, const char* key, const void* bytes, size_t count);
+  /* Waits until key is set, then hands its value to `give(sink, …)`, once, and returns SHARDCOMM_OK. It must give up
+     after timeout_ms (0: only looks) with SHARDCOMM_TIMED_OUT: the library cannot interrupt it, so a get that waits for
+     longer makes the meeting as late as itself. When it fails, what it gives is taken for the error's text. */
+  shardcomm_code (*get)(void* user, const char* key, int64_t timeout_ms, shardcomm_store_sink give, void* sink);
+  void (*close)(void* user); /* called by shardcomm_store_close, after which `user` is not used; may be NULL */
+} shardcomm_store_callbacks;
+SHARDCOMM_EXPORT void shardcomm_store_callbacks_init_sized(shardcomm_store_callbacks* callbacks, size_t struct_size);
+#define shardcomm_store_callbacks_init(callbacks) shardcomm_store_callbacks_init_sized((callbacks), sizeof *(callbacks))
+/* `close` is not called when this fails. */
+SHARDCOMM_EXPORT shardcomm_code shardcomm_store_create(const shardcomm_store_callbacks* callbacks,
+                                                       shardcomm_store** out);
+
+/* The place in the job that a launcher (shardcomm run, torchrun, mpirun, srun) gave this process. */
+typedef struct {
+  size_t struct_size;
+  int32_t rank, world_size;
+  int32_t local_rank; /* among the ranks of this node */
+  int32_t reserved;
+} shardcomm_launched_rank;
+/* SHARDCOMM_UNAVAILABLE without a launcher */
+SHARDCOMM_EXPORT shardcomm_code shardcomm_launched_rank_from_env(shardcomm_launched_rank* out);
 
 typedef struct {
   size_t struct_size;
@@ -298,7 +354,7 @@ SHARDCOMM_EXPORT shardcomm_code shardcomm_zero_create(shardcomm_comm* comm, cons
                                                       shardcomm_zero** out);
 SHARDCOMM_EXPORT void shardcomm_zero_destroy(shardcomm_zero* zero);
 SHARDCOMM_EXPORT shardcomm_code shardcomm_zero_fill(shardcomm_zero* zero, shardcomm_fill_fn fill, void* user);
-/* pass: 0 forward, 1 backward */
+enum { SHARDCOMM_FORWARD = 0, SHARDCOMM_BACKWARD = 1 }; /* of every `pass` below */
 SHARDCOMM_EXPORT shardcomm_code shardcomm_zero_before(shardcomm_zero* zero, uint32_t unit, int32_t pass,
                                                       shardcomm_stream compute);
 SHARDCOMM_EXPORT shardcomm_code shardcomm_zero_after(shardcomm_zero* zero, uint32_t unit, int32_t pass,
@@ -328,6 +384,19 @@ SHARDCOMM_EXPORT shardcomm_code shardcomm_zero_shard(const shardcomm_zero* zero,
 SHARDCOMM_EXPORT shardcomm_code shardcomm_zero_shard_master(const shardcomm_zero* zero, size_t piece, float** master);
 SHARDCOMM_EXPORT shardcomm_code shardcomm_zero_gradient_norm(shardcomm_zero* zero, double* norm); /* collective */
 SHARDCOMM_EXPORT shardcomm_code shardcomm_zero_memory_report(const shardcomm_zero* zero, shardcomm_memory_report* out);
+SHARDCOMM_EXPORT void shardcomm_zero_reset_peak(shardcomm_zero* zero); /* peak_bytes counts from now */
+
+/* What a run of this shape with AdamW would need and move per rank and step; needs no communicator. */
+typedef struct {
+  size_t struct_size;
+  size_t peak_bytes;     /* to compare with that of shardcomm_memory_report */
+  size_t bytes_per_step; /* parameter and gradient payload sent by one rank in one step after the first */
+  size_t parameter_count;
+} shardcomm_zero_estimate;
+/* params NULL: the defaults; formula, if not NULL: bytes_per_step in words and numbers */
+SHARDCOMM_EXPORT shardcomm_code shardcomm_estimate_zero(const shardcomm_unit* units, size_t unit_count,
+                                                        int32_t world_size, const shardcomm_zero_params* params,
+                                                        shardcomm_zero_estimate* out, char** formula);
 
 typedef struct {
   size_t struct_size;
@@ -342,7 +411,39 @@ SHARDCOMM_EXPORT void shardcomm_adam_destroy(shardcomm_adam* adam);
 SHARDCOMM_EXPORT shardcomm_code shardcomm_adam_step(shardcomm_adam* adam, float learning_rate, float gradient_scale);
 SHARDCOMM_EXPORT uint64_t shardcomm_adam_steps(const shardcomm_adam* adam);
 
-/* collective; trainer_state: a JSON object, or NULL */
+/* --- checkpoints: checkpoint.h --- */
+
+/* What is saved beside the parameters, and how. */
+typedef struct {
+  size_t struct_size;
+  shardcomm_adam* adam;      /* its moments and steps */
+  const char* trainer_state; /* a JSON object of the caller's own; NULL: {} */
+  uint64_t step;
+  int32_t keep; /* > 0: then removes all but the newest `keep` complete ones */
+  int32_t reserved;
+} shardcomm_save_params;
+SHARDCOMM_EXPORT void shardcomm_save_params_init_sized(shardcomm_save_params* params, size_t struct_size);
+#define shardcomm_save_params_init(params) shardcomm_save_params_init_sized((params), sizeof *(params))
+/* collective; path, if not NULL: the directory written, DIR/step-NNNNNNNN */
+SHARDCOMM_EXPORT shardcomm_code shardcomm_checkpoint_save(shardcomm_zero* zero, const char* dir,
+                                                          const shardcomm_save_params* params, char** path);
+
+/* Where what was saved beside the parameters goes. */
+typedef struct {
+  size_t struct_size;
+  shardcomm_adam* adam;
+} shardcomm_load_params;
+SHARDCOMM_EXPORT void shardcomm_load_params_init_sized(shardcomm_load_params* params, size_t struct_size);
+#define shardcomm_load_params_init(params) shardcomm_load_params_init_sized((params), sizeof *(params))
+/* collective; path: one step directory; step and trainer_state may be NULL */
+SHARDCOMM_EXPORT shardcomm_code shardcomm_checkpoint_load(shardcomm_zero* zero, const char* path,
+                                                          const shardcomm_load_params* params, uint64_t* step,
+                                                          char** trainer_state);
+
+/* The newest complete step directory in `dir`; *path is NULL if there is none. */
+SHARDCOMM_EXPORT shardcomm_code shardcomm_checkpoint_newest(const char* dir, char** path);
+
+/* collective; as above, without the path and the trainer's state; trainer_state: a JSON object, or NULL */
 SHARDCOMM_EXPORT shardcomm_code shardcomm_zero_save(shardcomm_zero* zero, shardcomm_adam* adam, const char* dir,
                                                     uint64_t step, const char* trainer_state, int32_t keep);
 SHARDCOMM_EXPORT shardcomm_code shardcomm_zero_load(shardcomm_zero* zero, shardcomm_adam* adam, const char* path,

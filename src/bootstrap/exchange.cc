@@ -137,7 +137,13 @@ Result<std::string> lead(const Round& round, const Result<std::string>& mine, Co
 Result<std::string> follow(const Round& round, const Result<std::string>& mine) {
   SHARDCOMM_TRY(round.store.set(round.given(round.rank), pack_result(mine)));
   const Result<std::string> published = round.store.get(round.result(), round.deadline + kGrace);
-  if (!published.ok()) return mine.ok() ? published : mine;
+  if (!published.ok()) {
+    // A store that fails here may still work for others: rank 0 need not wait until the deadline to know.
+    if (published.status().code() != Code::kTimedOut) {
+      (void)round.store.set(round.taken(round.rank), pack_result(published));
+    }
+    return mine.ok() ? published : mine;
+  }
   // Rank 0 may be gone by now, which is no longer our concern.
   (void)round.store.set(round.taken(round.rank), pack_result(std::string()));
   return unpack_result(published.value());
