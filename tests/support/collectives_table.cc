@@ -4,8 +4,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 #include <stdexcept>
+
+#include "tests/support/collectives_table_text.h"
 
 namespace shardcomm::testing {
 namespace {
@@ -17,24 +18,7 @@ using namespace std::chrono_literals;
 constexpr size_t kInlineBytes = (64 << 10) - 48;
 constexpr int kMostReports = 8;  // of one table and rank
 
-std::vector<ReduceOp> ops_of(DType dtype) {
-  std::vector<ReduceOp> ops;
-  for (int op = 0; op < kReduceOpCount; ++op) {
-    if (supports(dtype, static_cast<ReduceOp>(op))) ops.push_back(static_cast<ReduceOp>(op));
-  }
-  return ops;
-}
-
-size_t sum_of(const std::vector<size_t>& counts, size_t end) {
-  return std::accumulate(counts.begin(), counts.begin() + static_cast<ptrdiff_t>(end), size_t{0});
-}
-
 constexpr size_t kMostItems = 40;  // of a _many call
-
-std::string call_text(std::string_view call, DType dtype, size_t count, bool in_place) {
-  return std::string(call) + " " + std::string(name(dtype)) + " count " + std::to_string(count) +
-         (in_place ? " in place" : "");
-}
 
 }  // namespace
 
@@ -186,12 +170,17 @@ void CollectiveTable::run(StreamRef stream) {
     }
     run_reductions(dtype);
     run_ragged(dtype);
+    run_rooted(dtype);
+    run_pairs(dtype);
     barrier();
   }
   for (size_t items : {size_t{0}, size_t{1}, size_t{7}, kMostItems}) {
     for (bool in_place : {false, true}) {
       all_gather_many(items, turn_, in_place);
       reduce_scatter_many(items, turn_, in_place);
+      flush();
+      all_reduce_many(items, turn_, in_place);
+      broadcast_many(items, turn_);
       flush();
     }
   }
@@ -240,6 +229,12 @@ void CollectiveTable::run_refusals(StreamRef stream) {
     refused(comm_.all_reduce({in, out, 1, dtype, ReduceOp::kAverage}, stream), "all_reduce");
     refused(comm_.reduce_scatter_v({in, out, counts, dtype, ReduceOp::kAverage}, stream), "reduce_scatter_v");
     refused(comm_.reduce_scatter_many(items, stream), "reduce_scatter_many");
+    refused(comm_.reduce({.in = in, .out = out, .count = 1, .dtype = dtype, .op = ReduceOp::kAverage}, stream),
+            "reduce");
+    const AllReduceItem whole_items[] = {
+        {.in = in, .out = out, .count = 1, .dtype = DType::kF32, .op = ReduceOp::kAverage},
+        {.in = in, .out = out, .count = 1, .dtype = dtype, .op = ReduceOp::kAverage}};
+    refused(comm_.all_reduce_many(whole_items, stream), "all_reduce_many");
   }
   barrier();
 }

@@ -99,6 +99,21 @@ class CollectiveTable {
   void all_gather_many(size_t items, size_t first_dtype, bool in_place);
   void reduce_scatter_many(size_t items, size_t first_dtype, bool in_place);
   void buckets(DType dtype, size_t count);
+
+  // collectives_table_rooted.cc
+  using PairCounts = std::vector<std::vector<size_t>>;  // [source][reader]
+  std::vector<Rank> roots_of(DType dtype) const;
+  std::vector<PairCounts> pair_counts(DType dtype) const;
+  void run_rooted(DType dtype);
+  void run_pairs(DType dtype);
+  std::byte* unused(Pending& pending, DType dtype);
+  void gather(DType dtype, size_t count, Rank root, bool in_place);
+  void scatter(DType dtype, size_t count, Rank root, bool in_place);
+  void reduce(DType dtype, ReduceOp op, size_t count, Rank root, bool in_place);
+  void all_to_all_v(DType dtype, const PairCounts& counts);
+  void all_reduce_many(size_t items, size_t first_dtype, bool in_place);
+  void broadcast_many(size_t items, size_t first_dtype);
+
   void barrier();
 
   std::vector<size_t> counts_for(DType dtype, size_t shards) const;
