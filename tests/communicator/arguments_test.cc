@@ -80,6 +80,40 @@ const std::vector<Refusal>& overlaps() {
          const ReduceItem items[] = {{m, m + 64, 16, DType::kF32}, {m + 1024, m + 1028, 16, DType::kF32}};
          return c.reduce_scatter_many(items, kHere);
        }},
+      {"gather_root_in_other_part", Code::kInvalidArgument,
+       [](Communicator& c, std::byte* m) {
+         return c.gather({.shard = m, .full = m, .count = 16, .dtype = DType::kF32, .root = 1}, kHere);
+       }},
+      {"scatter_root_in_other_part", Code::kInvalidArgument,
+       [](Communicator& c, std::byte* m) {
+         return c.scatter({.full = m, .shard = m, .count = 16, .dtype = DType::kF32, .root = 1}, kHere);
+       }},
+      {"scatter_root_across_parts", Code::kInvalidArgument,
+       [](Communicator& c, std::byte* m) {
+         return c.scatter({.full = m, .shard = m + 60, .count = 16, .dtype = DType::kF32, .root = 1}, kHere);
+       }},
+      {"reduce_root_shifted", Code::kInvalidArgument,
+       [](Communicator& c, std::byte* m) {
+         return c.reduce({.in = m, .out = m + 4, .count = 16, .dtype = DType::kF32, .root = 1}, kHere);
+       }},
+      {"exchange_v_in_place", Code::kInvalidArgument,
+       [](Communicator& c, std::byte* m) {
+         const size_t counts[] = {4, 4};
+         return c.all_to_all_v({.in = m, .in_counts = counts, .out = m, .out_counts = counts, .dtype = DType::kF32},
+                               kHere);
+       }},
+      {"exchange_v_last_element", Code::kInvalidArgument,
+       [](Communicator& c, std::byte* m) {
+         const size_t in[] = {3, 5}, out[] = {0, 1};
+         return c.all_to_all_v({.in = m, .in_counts = in, .out = m + 28, .out_counts = out, .dtype = DType::kF32},
+                               kHere);
+       }},
+      {"many_all_reduces_one_shifted", Code::kInvalidArgument,
+       [](Communicator& c, std::byte* m) {
+         const AllReduceItem items[] = {{.in = m, .out = m, .count = 16, .dtype = DType::kF32},
+                                        {.in = m + 64, .out = m + 68, .count = 16, .dtype = DType::kF32}};
+         return c.all_reduce_many(items, kHere);
+       }},
   };
   return all;
 }
@@ -229,6 +263,84 @@ const std::vector<Refusal>& bad_values() {
          const GatherItem items[] = {{m, m + 64, 1, DType::kU8}, {m + 128, m + 256, kHuge, DType::kU8}};
          return c.all_gather_many(items, kHere);
        }},
+      {"null_full_at_the_root_of_a_gather", Code::kInvalidArgument,
+       [](Communicator& c, std::byte* m) {
+         return c.gather({.shard = m, .full = nullptr, .count = 1, .dtype = DType::kF32, .root = 1}, kHere);
+       }},
+      {"null_shard_of_a_gather", Code::kInvalidArgument,
+       [](Communicator& c, std::byte*) {
+         return c.gather({.shard = nullptr, .full = nullptr, .count = 1, .dtype = DType::kF32, .root = 0}, kHere);
+       }},
+      {"misaligned_shard_of_a_scatter", Code::kInvalidArgument,
+       [](Communicator& c, std::byte* m) {
+         return c.scatter({.full = nullptr, .shard = m + 2, .count = 1, .dtype = DType::kF32, .root = 0}, kHere);
+       }},
+      {"null_full_at_the_root_of_a_scatter", Code::kInvalidArgument,
+       [](Communicator& c, std::byte* m) {
+         return c.scatter({.full = nullptr, .shard = m, .count = 1, .dtype = DType::kF32, .root = 1}, kHere);
+       }},
+      {"null_out_at_the_root_of_a_reduction", Code::kInvalidArgument,
+       [](Communicator& c, std::byte* m) {
+         return c.reduce({.in = m, .out = nullptr, .count = 1, .dtype = DType::kF32, .root = 1}, kHere);
+       }},
+      {"root_of_gather", Code::kInvalidArgument,
+       [](Communicator& c, std::byte* m) {
+         return c.gather({.shard = m, .full = m + 64, .count = 1, .dtype = DType::kF32, .root = 2}, kHere);
+       }},
+      {"root_of_scatter", Code::kInvalidArgument,
+       [](Communicator& c, std::byte* m) {
+         return c.scatter({.full = m, .shard = m + 64, .count = 1, .dtype = DType::kF32, .root = -1}, kHere);
+       }},
+      {"root_of_reduction", Code::kInvalidArgument,
+       [](Communicator& c, std::byte* m) {
+         return c.reduce({.in = m, .out = m + 64, .count = 1, .dtype = DType::kF32, .root = 1 << 20}, kHere);
+       }},
+      {"root_of_many", Code::kInvalidArgument,
+       [](Communicator& c, std::byte* m) {
+         const BroadcastItem items[] = {{.data = m, .count = 1, .dtype = DType::kF32}};
+         return c.broadcast_many(items, 2, kHere);
+       }},
+      {"negative_root_of_none", Code::kInvalidArgument,
+       [](Communicator& c, std::byte*) { return c.broadcast_many({}, -1, kHere); }},
+      {"null_item_of_broadcasts", Code::kInvalidArgument,
+       [](Communicator& c, std::byte* m) {
+         const BroadcastItem items[] = {{.data = m, .count = 1, .dtype = DType::kF32},
+                                        {.data = nullptr, .count = 1, .dtype = DType::kF32}};
+         return c.broadcast_many(items, 0, kHere);
+       }},
+      {"op_of_reduction", Code::kInvalidArgument,
+       [](Communicator& c, std::byte* m) {
+         return c.reduce({.in = m, .out = nullptr, .count = 1, .dtype = DType::kF32, .op = static_cast<ReduceOp>(99)},
+                         kHere);
+       }},
+      {"exchange_v_in_counts_too_few", Code::kInvalidArgument,
+       [](Communicator& c, std::byte* m) {
+         const size_t one[] = {1}, two[] = {1, 1};
+         return c.all_to_all_v(
+             {.in = m, .in_counts = one, .out = m + 64, .out_counts = two, .dtype = DType::kF32}, kHere);
+       }},
+      {"exchange_v_no_out_counts", Code::kInvalidArgument,
+       [](Communicator& c, std::byte* m) {
+         const size_t two[] = {1, 1};
+         return c.all_to_all_v({.in = m, .in_counts = two, .out = m + 64, .out_counts = {}, .dtype = DType::kF32},
+                               kHere);
+       }},
+      {"exchange_v_huge_sum", Code::kInvalidArgument,
+       [](Communicator& c, std::byte* m) {
+         const size_t huge[] = {kHuge, kHuge}, none[] = {0, 0};
+         return c.all_to_all_v({.in = m, .in_counts = none, .out = m + 64, .out_counts = huge, .dtype = DType::kU8},
+                               kHere);
+       }},
+      {"exchange_v_null_in", Code::kInvalidArgument,
+       [](Communicator& c, std::byte* m) {
+         const size_t in[] = {0, 1}, out[] = {0, 0};
+         return c.all_to_all_v({.in = nullptr, .in_counts = in, .out = m, .out_counts = out, .dtype = DType::kF32},
+                               kHere);
+       }},
+      {"huge_gather_to_the_root", Code::kInvalidArgument,
+       [](Communicator& c, std::byte* m) {
+         return c.gather({.shard = m, .full = m + 64, .count = kHuge, .dtype = DType::kU8, .root = 1}, kHere);
+       }},
       {"cuda_stream", Code::kUnsupported,
        [](Communicator& c, std::byte* m) {
          return c.all_gather({m, m + 64, 1, DType::kU8}, StreamRef::cuda(nullptr, 0));
@@ -291,6 +403,14 @@ TEST_P(Arguments, TouchingIsNotOverlapping) {
         comm.all_gather_many({}, kHere),
         comm.reduce_scatter_many({}, kHere),
         comm.barrier(kHere, std::string(1000, 'l')),
+        comm.gather({.shard = m, .full = m + 64, .count = 16, .dtype = DType::kF32, .root = 1}, kHere),
+        comm.scatter({.full = m, .shard = m + 128, .count = 16, .dtype = DType::kF32, .root = 0}, kHere),
+        comm.reduce({.in = m, .out = m + 64, .count = 16, .dtype = DType::kF32, .root = 0}, kHere),
+        comm.gather({.shard = nullptr, .full = nullptr, .count = 0, .dtype = DType::kF32, .root = 1}, kHere),
+        comm.scatter({.full = nullptr, .shard = nullptr, .count = 0, .dtype = DType::kF32, .root = 1}, kHere),
+        comm.reduce({.in = nullptr, .out = nullptr, .count = 0, .dtype = DType::kF32, .root = 1}, kHere),
+        comm.all_reduce_many({}, kHere),
+        comm.broadcast_many({}, 1, kHere),
     };
     for (size_t i = 0; i < results.size(); ++i)
       EXPECT_TRUE(results[i].ok()) << i << " " << results[i].status().to_string();
@@ -300,6 +420,15 @@ TEST_P(Arguments, TouchingIsNotOverlapping) {
     EXPECT_TRUE(nothing.ok()) << nothing.status().to_string();
     const Result<Work> sums = comm.reduce_scatter_v({m + 64, me == 0 ? nullptr : m, one_sided, DType::kF32}, kHere);
     EXPECT_TRUE(sums.ok()) << sums.status().to_string();
+    // So may a rank that neither gives nor takes anything; the parts touch where the other's begin.
+    const size_t own[] = {me == 0 ? size_t{0} : 0, me == 0 ? size_t{0} : 4};
+    const Result<Work> alone = comm.all_to_all_v({.in = me == 0 ? nullptr : m,
+                                                  .in_counts = own,
+                                                  .out = me == 0 ? nullptr : m + 16,
+                                                  .out_counts = own,
+                                                  .dtype = DType::kF32},
+                                                 kHere);
+    EXPECT_TRUE(alone.ok()) << alone.status().to_string();
   });
 }
 

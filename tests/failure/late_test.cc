@@ -66,6 +66,44 @@ std::vector<Waiting> waitings() {
          const ReduceItem items[] = {{in, out, 20000, DType::kF32}, {in + 100000, out + 100000, 3, DType::kI32}};
          return outcome(comm.reduce_scatter_many(items, here));
        }},
+      {"gather",
+       [=](Communicator& comm) {
+         return outcome(comm.gather({.shard = in, .full = out, .count = 40000, .dtype = DType::kF32, .root = 1}, here));
+       }},
+      {"scatter",
+       [=](Communicator& comm) {
+         return outcome(
+             comm.scatter({.full = in, .shard = out, .count = 40000, .dtype = DType::kF32, .root = 0}, here));
+       }},
+      {"reduce",
+       [=](Communicator& comm) {
+         return outcome(comm.reduce({.in = in, .out = out, .count = 90000, .dtype = DType::kF32, .root = 1}, here));
+       }},
+      {"all_to_all_v",
+       [=](Communicator& comm) {
+         const auto count = [](Rank source, Rank reader) {
+           return source == 0 ? size_t{40000} : reader == 2 ? 7u : 0u;
+         };
+         std::vector<size_t> in_counts, out_counts;
+         for (Rank r = 0; r < comm.size(); ++r) {
+           in_counts.push_back(count(comm.rank(), r));
+           out_counts.push_back(count(r, comm.rank()));
+         }
+         return outcome(comm.all_to_all_v(
+             {.in = in, .in_counts = in_counts, .out = out, .out_counts = out_counts, .dtype = DType::kF32}, here));
+       }},
+      {"all_reduce_many",
+       [=](Communicator& comm) {
+         const AllReduceItem items[] = {{.in = in, .out = out, .count = 40000, .dtype = DType::kF32},
+                                        {.in = in + 50000, .out = in + 50000, .count = 30000, .dtype = DType::kI32}};
+         return outcome(comm.all_reduce_many(items, here));
+       }},
+      {"broadcast_many",
+       [=](Communicator& comm) {
+         const BroadcastItem items[] = {{.data = in, .count = 40000, .dtype = DType::kF32},
+                                        {.data = in + 50000, .count = 3, .dtype = DType::kBF16}};
+         return outcome(comm.broadcast_many(items, 1, here));
+       }},
       {"register_window", [=](Communicator& comm) { return comm.register_window(in, 800'000, "w").status(); }},
       {"allocate_window", [=](Communicator& comm) { return comm.allocate_window(100, "w").status(); }},
       {"split", [=](Communicator& comm) { return comm.split(0, 0).status(); }},

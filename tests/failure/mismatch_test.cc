@@ -75,6 +75,54 @@ Call scatter_many(std::vector<ReduceOp> ops) {
   };
 }
 
+Call gather_to(size_t count, Rank root) {
+  return [=](Communicator& comm, Buffers& b, StreamRef stream) {
+    return comm.gather({.shard = b.in.data(), .full = b.out.data(), .count = count, .dtype = DType::kF32, .root = root},
+                       stream);
+  };
+}
+Call scatter_from(size_t count, Rank root) {
+  return [=](Communicator& comm, Buffers& b, StreamRef stream) {
+    return comm.scatter(
+        {.full = b.in.data(), .shard = b.out.data(), .count = count, .dtype = DType::kF32, .root = root}, stream);
+  };
+}
+Call reduce_to(size_t count, Rank root, ReduceOp op = ReduceOp::kSum) {
+  return [=](Communicator& comm, Buffers& b, StreamRef stream) {
+    return comm.reduce(
+        {.in = b.in.data(), .out = b.out.data(), .count = count, .dtype = DType::kF32, .op = op, .root = root}, stream);
+  };
+}
+Call exchange_v(DType dtype) {
+  return [=](Communicator& comm, Buffers& b, StreamRef stream) {
+    const size_t counts[kRanks] = {5, 5, 5};
+    return comm.all_to_all_v(
+        {.in = b.in.data(), .in_counts = counts, .out = b.out.data(), .out_counts = counts, .dtype = dtype}, stream);
+  };
+}
+Call all_reduce_many(std::vector<size_t> counts) {
+  return [=](Communicator& comm, Buffers& b, StreamRef stream) {
+    std::vector<AllReduceItem> given;
+    size_t used = 0;
+    for (const size_t count : counts) {
+      given.push_back({.in = b.in.data() + used, .out = b.out.data() + used, .count = count, .dtype = DType::kF32});
+      used += count * 4;
+    }
+    return comm.all_reduce_many(given, stream);
+  };
+}
+Call broadcast_many(std::vector<size_t> counts, Rank root) {
+  return [=](Communicator& comm, Buffers& b, StreamRef stream) {
+    std::vector<BroadcastItem> given;
+    size_t used = 0;
+    for (const size_t count : counts) {
+      given.push_back({.data = b.in.data() + used, .count = count, .dtype = DType::kF32});
+      used += count * 4;
+    }
+    return comm.broadcast_many(given, root, stream);
+  };
+}
+
 struct Mismatch {
   std::string_view name;
   Call usual, odd;
@@ -121,6 +169,30 @@ const std::vector<Mismatch>& mismatches() {
        scatter_many({ReduceOp::kSum, ReduceOp::kMax}),
        scatter_many({ReduceOp::kSum, ReduceOp::kMin}),
        {"reduce_scatter_many", "items"}},
+      {"gather_root", gather_to(100, 0), gather_to(100, 2), {"gather f32 100", "to root 0", "to root 2"}},
+      {"gather_count", gather_to(100, 1), gather_to(101, 1), {"gather f32 100 to root 1", "gather f32 101"}},
+      {"large_gather_root", gather_to(90000, 2), gather_to(90000, 1), {"to root 2", "to root 1"}},
+      {"scatter_root", scatter_from(100, 0), scatter_from(100, 1), {"scatter f32 100", "from root 0", "from root 1"}},
+      {"large_scatter_count", scatter_from(90000, 0), scatter_from(90001, 0), {"90000", "90001", "scatter"}},
+      {"reduce_root", reduce_to(100, 0), reduce_to(100, 1), {"reduce f32 100 sum", "to root 0", "to root 1"}},
+      {"large_reduce_op",
+       reduce_to(90000, 2),
+       reduce_to(90000, 2, ReduceOp::kMax),
+       {"reduce f32 90000 sum to root 2", "max"}},
+      {"gather_or_all_gather", gather_to(100, 0), gather(100), {"rank 1 all_gather f32 100", "gather f32 100 to root"}},
+      {"exchange_v_dtype", exchange_v(DType::kF32), exchange_v(DType::kI32), {"all_to_all_v f32", "all_to_all_v i32"}},
+      {"all_reduce_items",
+       all_reduce_many({8, 16}),
+       all_reduce_many({24}),
+       {"all_reduce_many 24 in 2 items", "all_reduce_many 24 in 1 items"}},
+      {"large_all_reduce_items",
+       all_reduce_many({80000, 16}),
+       all_reduce_many({16, 80000}),
+       {"all_reduce_many 80016", "items differ"}},
+      {"root_of_many",
+       broadcast_many({8, 16}, 0),
+       broadcast_many({8, 16}, 1),
+       {"broadcast_many 24 in 2 items from root 0", "from root 1"}},
   };
   return all;
 }
@@ -160,6 +232,38 @@ TEST_P(Mismatched, IsAnErrorOnEveryRank) {
       // And it stays failed.
       EXPECT_TRUE(failed_with(comm->health(), Code::kFailedPrecondition, mismatch.words));
       EXPECT_TRUE(failed_with(outcome(mismatch.usual(*comm, buffers, on)), Code::kFailedPrecondition, {}));
+    }
+  });
+}
+
+// What two ranks exchange must be equal at both; all ranks are told of the same pair. The ranks that agree with
+// everybody hear of it, too, whether bytes travel with the counts (5) or are read in place (50000).
+TEST_P(Mismatched, CountsOfAPairAreAnErrorOnEveryRank) {
+  const auto& [mode, asynchronous] = GetParam();
+  run_ranks(kRanks, mode, [asynchronous = asynchronous](RankContext& rank) {
+    HostStream stream = make_stream();
+    Buffers buffers;
+    const StreamRef on = asynchronous ? stream.ref() : StreamRef::caller();
+    for (const size_t count : {size_t{5}, size_t{50000}}) {
+      for (const bool of_giver : {true, false}) {
+        Communicator comm = rank.communicator("timeout_ms=8000");
+        std::vector<size_t> in_counts(kRanks, count), out_counts(kRanks, count);
+        if (rank.rank() == 2 && of_giver) in_counts[1] = count + 3;
+        if (rank.rank() == 1 && !of_giver) out_counts[2] = count + 3;
+        const Stopwatch watch;
+        const Status status = outcome(comm.all_to_all_v({.in = buffers.in.data(),
+                                                         .in_counts = in_counts,
+                                                         .out = buffers.out.data(),
+                                                         .out_counts = out_counts,
+                                                         .dtype = DType::kF32},
+                                                        on));
+        EXPECT_LT(watch.elapsed(), stretched(1500ms));
+        const std::string few = std::to_string(count), many = std::to_string(count + 3);
+        const std::string text =
+            "rank 2 gives " + (of_giver ? many : few) + " elements to rank 1, which expects " + (of_giver ? few : many);
+        EXPECT_TRUE(failed_with(status, Code::kFailedPrecondition, {"op 1 all_to_all_v f32", text}));
+        EXPECT_TRUE(failed_with(comm.health(), Code::kFailedPrecondition, {text}));
+      }
     }
   });
 }

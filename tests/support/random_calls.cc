@@ -87,7 +87,7 @@ Result<Work> RandomCalls::all_reduce(Check& check, StreamRef stream) {
 
 Result<Work> RandomCalls::broadcast(Check& check, StreamRef stream) {
   const size_t count = draw_.count(kMostElements);
-  const auto root = static_cast<Rank>(draw_.below(n()));
+  const Rank root = draw_root();
   std::byte* data = prepare(check, "broadcast", 0, count) + check.output_at;
   fill_elements(check.expected.data(), inputs(), root, 0, count, check.dtype);
   if (comm_.rank() == root) fill_elements(data, inputs(), root, 0, count, check.dtype);
@@ -104,17 +104,126 @@ Result<Work> RandomCalls::exchange(Check& check, StreamRef stream) {
   return comm_.all_to_all({in, in + check.output_at, count, check.dtype}, stream);
 }
 
+Result<Work> RandomCalls::gather_to_root(Check& check, StreamRef stream) {
+  const size_t count = draw_.count(kMostElements);
+  const Rank root = draw_root();
+  const bool is_root = comm_.rank() == root;
+  std::byte* in = prepare(check, "gather", count, is_root ? n() * count : 0);
+  for (size_t r = 0; is_root && r < n(); ++r) {
+    fill_elements(check.expected.data() + r * count * size_of(check.dtype), inputs(), static_cast<Rank>(r), 0, count,
+                  check.dtype);
+  }
+  std::byte* const full = is_root ? in + check.output_at : nullptr;
+  return comm_.gather({.shard = in, .full = full, .count = count, .dtype = check.dtype, .root = root}, stream);
+}
+
+Result<Work> RandomCalls::scatter_from_root(Check& check, StreamRef stream) {
+  const size_t count = draw_.count(kMostElements / n());
+  const Rank root = draw_root();
+  const bool is_root = comm_.rank() == root;
+  std::byte* in = prepare(check, "scatter", is_root ? n() * count : 0, count);
+  fill_elements(check.expected.data(), inputs(), root, static_cast<size_t>(comm_.rank()) * count, count, check.dtype);
+  return comm_.scatter({.full = is_root ? in : nullptr,
+                        .shard = in + check.output_at,
+                        .count = count,
+                        .dtype = check.dtype,
+                        .root = root},
+                       stream);
+}
+
+Result<Work> RandomCalls::reduce_to_root(Check& check, StreamRef stream) {
+  const size_t count = draw_.count(kMostElements);
+  const ReduceOp op = draw_op(check.dtype);
+  const Rank root = draw_root();
+  const bool is_root = comm_.rank() == root;
+  std::byte* in = prepare(check, "reduce", count, is_root ? count : 0);
+  if (is_root) check.expected = reduced(check.dtype, op, 0, count);
+  std::byte* const out = is_root ? in + check.output_at : nullptr;
+  return comm_.reduce({.in = in, .out = out, .count = count, .dtype = check.dtype, .op = op, .root = root}, stream);
+}
+
+Result<Work> RandomCalls::exchange_v(Check& check, StreamRef stream) {
+  const size_t most = draw_.count(kMostElements / n());
+  const uint64_t seed = inputs();
+  const auto count = [&](size_t source, size_t reader) {
+    const uint64_t bits = random_bits(seed, source, reader);
+    return bits % 4 == 0 ? 0 : (bits >> 8) % (most + 1);
+  };
+  const auto me = static_cast<size_t>(comm_.rank());
+  std::vector<size_t> in_counts, out_counts;
+  size_t in_count = 0, out_count = 0;
+  for (size_t r = 0; r < n(); ++r) {
+    in_count += in_counts.emplace_back(count(me, r));
+    out_count += out_counts.emplace_back(count(r, me));
+  }
+  std::byte* in = prepare(check, "all_to_all_v", in_count, out_count);
+  size_t at = 0;
+  for (size_t r = 0; r < n(); ++r) {
+    size_t before = 0;
+    for (size_t reader = 0; reader < me; ++reader) before += count(r, reader);
+    fill_elements(check.expected.data() + at * size_of(check.dtype), inputs(), static_cast<Rank>(r), before,
+                  out_counts[r], check.dtype);
+    at += out_counts[r];
+  }
+  return comm_.all_to_all_v(
+      {.in = in, .in_counts = in_counts, .out = in + check.output_at, .out_counts = out_counts, .dtype = check.dtype},
+      stream);
+}
+
+std::vector<size_t> RandomCalls::draw_cuts(size_t count) {
+  std::vector<size_t> cuts = {0, count};
+  for (size_t left = draw_.below(20); left > 0; --left) cuts.push_back(draw_.below(count + 1));
+  std::ranges::sort(cuts);
+  return cuts;
+}
+
+Result<Work> RandomCalls::all_reduce_many(Check& check, StreamRef stream) {
+  const size_t count = draw_.count(kMostElements), size = size_of(check.dtype);
+  const ReduceOp op = draw_op(check.dtype);
+  const std::vector<size_t> cuts = draw_cuts(count);
+  std::byte* in = prepare(check, "all_reduce_many", count, count);
+  check.expected = reduced(check.dtype, op, 0, count);
+  std::vector<AllReduceItem> items;
+  for (size_t i = 0; i + 1 < cuts.size(); ++i) {
+    items.push_back({.in = in + cuts[i] * size,
+                     .out = in + check.output_at + cuts[i] * size,
+                     .count = cuts[i + 1] - cuts[i],
+                     .dtype = check.dtype,
+                     .op = op});
+  }
+  return comm_.all_reduce_many(items, stream);
+}
+
+Result<Work> RandomCalls::broadcast_many(Check& check, StreamRef stream) {
+  const size_t count = draw_.count(kMostElements), size = size_of(check.dtype);
+  const Rank root = draw_root();
+  const std::vector<size_t> cuts = draw_cuts(count);
+  std::byte* data = prepare(check, "broadcast_many", 0, count) + check.output_at;
+  fill_elements(check.expected.data(), inputs(), root, 0, count, check.dtype);
+  if (comm_.rank() == root) fill_elements(data, inputs(), root, 0, count, check.dtype);
+  std::vector<BroadcastItem> items;
+  for (size_t i = 0; i + 1 < cuts.size(); ++i)
+    items.push_back({.data = data + cuts[i] * size, .count = cuts[i + 1] - cuts[i], .dtype = check.dtype});
+  return comm_.broadcast_many(items, root, stream);
+}
+
 Status RandomCalls::one_more(StreamRef stream) {
   Check& check = checks_.emplace_back();
   check.dtype = static_cast<DType>(draw_.below(kDTypeCount));
   ++number_;
   const auto call = [&]() -> Result<Work> {
-    switch (draw_.below(6)) {
+    switch (draw_.below(12)) {
       case 0: return gather(check, stream);
       case 1: return scatter(check, stream);
       case 2: return all_reduce(check, stream);
       case 3: return broadcast(check, stream);
       case 4: return exchange(check, stream);
+      case 5: return gather_to_root(check, stream);
+      case 6: return scatter_from_root(check, stream);
+      case 7: return reduce_to_root(check, stream);
+      case 8: return exchange_v(check, stream);
+      case 9: return all_reduce_many(check, stream);
+      case 10: return broadcast_many(check, stream);
       default: prepare(check, "barrier", 0, 0); return comm_.barrier(stream);
     }
   };

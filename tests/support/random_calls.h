@@ -60,11 +60,19 @@ class RandomCalls {
   std::byte* prepare(Check& check, std::string_view call, size_t in_count, size_t out_count);
   std::vector<std::byte> reduced(DType dtype, ReduceOp op, size_t first, size_t count) const;
   ReduceOp draw_op(DType dtype);
+  Rank draw_root() { return static_cast<Rank>(draw_.below(n())); }
+  std::vector<size_t> draw_cuts(size_t count);  // of some tensors that lie side by side
   Result<Work> gather(Check& check, StreamRef stream);
   Result<Work> scatter(Check& check, StreamRef stream);
   Result<Work> all_reduce(Check& check, StreamRef stream);
   Result<Work> broadcast(Check& check, StreamRef stream);
   Result<Work> exchange(Check& check, StreamRef stream);
+  Result<Work> gather_to_root(Check& check, StreamRef stream);
+  Result<Work> scatter_from_root(Check& check, StreamRef stream);
+  Result<Work> reduce_to_root(Check& check, StreamRef stream);
+  Result<Work> exchange_v(Check& check, StreamRef stream);
+  Result<Work> all_reduce_many(Check& check, StreamRef stream);
+  Result<Work> broadcast_many(Check& check, StreamRef stream);
   void compare(const Check& check) const;
 
   Communicator& comm_;
