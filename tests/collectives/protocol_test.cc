@@ -81,6 +81,70 @@ TEST_P(MemoryOrder, EveryBufferIsItsOwnersAgain) {
   });
 }
 
+// A root is the only one who is read, or reads: who waits for whom differs from rank to rank.
+TEST_P(MemoryOrder, EveryBufferOfARootedCallIsItsOwnersAgain) {
+  const Protocol& protocol = GetParam();
+  run_ranks(kRanks, RankMode::kThreads, [&](RankContext& rank) {
+    Communicator comm = rank.communicator(protocol.options);
+    HostStream stream = make_stream();
+    const StreamRef on = protocol.asynchronous ? stream.ref() : StreamRef::caller();
+    const size_t count = protocol.count;
+    Buffers b(count);
+    const auto n = static_cast<uint32_t>(count);
+    const auto done = [&](const Result<Work>& work) {
+      const Status status = outcome(work);
+      if (!status.ok()) throw std::runtime_error(status.to_string());
+    };
+    const auto me = static_cast<uint32_t>(rank.rank());
+    for (uint32_t i = 0; i < (count == kSmall ? 150u : 30u); ++i) {
+      if (i % 16 == me) std::this_thread::sleep_for(std::chrono::microseconds(300));
+      const auto root = static_cast<Rank>(i % kRanks);
+      const bool is_root = rank.rank() == root;
+      b.fill(i + me);
+      done(comm.gather({.shard = b.in.data(), .full = b.out.data(), .count = count, .dtype = DType::kU32, .root = root},
+                       on));
+      if (is_root) {
+        ASSERT_EQ(b.sum(), n * (3 * i + 3));
+      }
+      b.fill(i + me);
+      done(comm.scatter(
+          {.full = b.in.data(), .shard = b.out.data(), .count = count, .dtype = DType::kU32, .root = root}, on));
+      ASSERT_EQ(b.out[count - 1], i + i % kRanks);
+      b.fill(i + me);
+      done(comm.reduce({.in = b.in.data(), .out = b.out.data(), .count = count, .dtype = DType::kU32, .root = root},
+                       on));
+      if (is_root) {
+        ASSERT_EQ(b.out[count - 1], 3 * i + 3);
+      }
+      b.fill(i + me);
+      // Rank r gives `count` elements to rank r + 1 and a few to itself, and nothing to rank r + 2.
+      std::vector<size_t> in_counts(kRanks, 0), out_counts(kRanks, 0);
+      in_counts[me] = out_counts[me] = 2;
+      in_counts[(me + 1) % kRanks] = out_counts[(me + 2) % kRanks] = count;
+      done(comm.all_to_all_v({.in = b.in.data(),
+                              .in_counts = in_counts,
+                              .out = b.out.data(),
+                              .out_counts = out_counts,
+                              .dtype = DType::kU32},
+                             on));
+      const uint32_t before = (me + 2) % kRanks;  // whose elements come here
+      ASSERT_EQ(b.out[before < me ? 0 : count + 1], i + before);
+      ASSERT_EQ(b.out[before < me ? count : 0], i + me);
+      b.fill(i + me);
+      const AllReduceItem sums[] = {{.in = b.in.data(), .out = b.in.data(), .count = 2, .dtype = DType::kU32},
+                                    {.in = b.in.data() + 2, .out = b.out.data(), .count = count, .dtype = DType::kU32}};
+      done(comm.all_reduce_many(sums, on));
+      ASSERT_EQ(b.in[1], 3 * i + 3);
+      ASSERT_EQ(b.out[count - 1], 3 * i + 3);
+      b.fill(i + me);
+      const BroadcastItem items[] = {{.data = b.in.data(), .count = 2, .dtype = DType::kU32},
+                                     {.data = b.in.data() + 2, .count = count, .dtype = DType::kU32}};
+      done(comm.broadcast_many(items, root, on));
+      ASSERT_EQ(b.in[count + 1], i + i % kRanks);
+    }
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Protocols, MemoryOrder,
                          ::testing::Values(Protocol{"small", kSmall, "", false},
                                            Protocol{"small_asleep", kSmall, "spin_us=0", false},

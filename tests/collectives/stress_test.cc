@@ -111,6 +111,58 @@ TEST_P(ManyStreams, RanksMayBeFarApart) {
   });
 }
 
+// The same where one rank is read, or one reads: who waits for whom differs, and no rank may change what it gives too
+// early.
+TEST_P(ManyStreams, RootsMayBeFarApart) {
+  run_ranks(3, GetParam(), [](RankContext& rank) {
+    Communicator comm = rank.communicator();
+    HostStream stream = make_stream();
+    constexpr size_t kCount = 20'000;
+    std::vector<uint32_t> in(3 * kCount), out(3 * kCount);
+    const auto step = [&](const Result<Work>& work, auto&& check) {
+      ASSERT_TRUE(work.ok()) << work.status().to_string();
+      ASSERT_TRUE(stream.ref()
+                      .enqueue([&in, check] {
+                        check();
+                        for (uint32_t& value : in) ++value;  // from now on: nobody may see it in this operation
+                      })
+                      .ok());
+    };
+    const size_t pairs[] = {kCount, kCount, kCount};
+    for (uint32_t i = 0; i < 40; ++i) {
+      if (i % 10 == static_cast<uint32_t>(rank.rank()) * 3) {
+        ASSERT_TRUE(stream.ref().enqueue([] { std::this_thread::sleep_for(5ms); }).ok());
+      }
+      const auto root = static_cast<Rank>(i % 3);
+      const bool is_root = rank.rank() == root;
+      const uint32_t value = 4 * i;
+      step(comm.gather({.shard = in.data(), .full = out.data(), .count = kCount, .dtype = DType::kU32, .root = root},
+                       stream.ref()),
+           [&out, is_root, value] {
+             for (size_t r = 0; is_root && r < 3; ++r) EXPECT_EQ(out[(r + 1) * kCount - 1], value);
+           });
+      step(comm.scatter({.full = in.data(), .shard = out.data(), .count = kCount, .dtype = DType::kU32, .root = root},
+                        stream.ref()),
+           [&out, value] { EXPECT_EQ(out[kCount - 1], value + 1); });
+      step(comm.reduce({.in = in.data(), .out = out.data(), .count = kCount, .dtype = DType::kU32, .root = root},
+                       stream.ref()),
+           [&out, is_root, value] {
+             if (is_root) {
+               EXPECT_EQ(out[kCount - 1], 3 * (value + 2));
+             }
+           });
+      step(comm.all_to_all_v(
+               {.in = in.data(), .in_counts = pairs, .out = out.data(), .out_counts = pairs, .dtype = DType::kU32},
+               stream.ref()),
+           [&out, value] {
+             for (size_t r = 0; r < 3; ++r) EXPECT_EQ(out[(r + 1) * kCount - 1], value + 3);
+           });
+    }
+    ASSERT_TRUE(stream.ref().synchronize(Clock::now() + 20s).ok());
+    EXPECT_EQ(in.front(), 160u);
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Modes, ManyStreams, ::testing::ValuesIn(rank_modes()),
                          [](const auto& info) { return std::string(name(info.param)); });
 
