@@ -280,6 +280,59 @@ SHARDCOMM_EXPORT shardcomm_code shardcomm_broadcast_many(shardcomm_comm* comm, c
                                                          size_t item_count, int32_t root, shardcomm_stream stream,
                                                          shardcomm_work** work);
 
+/* Any of the above, with all that may be said of it. Values are shardcomm::Collective. */
+enum {
+  SHARDCOMM_ALL_GATHER = 0,
+  SHARDCOMM_REDUCE_SCATTER = 1,
+  SHARDCOMM_ALL_REDUCE = 2,
+  SHARDCOMM_BROADCAST = 3,
+  SHARDCOMM_ALL_TO_ALL = 4,
+  SHARDCOMM_BARRIER = 5,
+  SHARDCOMM_ALL_GATHER_V = 6,
+  SHARDCOMM_REDUCE_SCATTER_V = 7,
+  SHARDCOMM_ALL_GATHER_MANY = 8,
+  SHARDCOMM_REDUCE_SCATTER_MANY = 9,
+  SHARDCOMM_GATHER = 10,
+  SHARDCOMM_SCATTER = 11,
+  SHARDCOMM_REDUCE = 12,
+  SHARDCOMM_ALL_TO_ALL_V = 13,
+  SHARDCOMM_ALL_REDUCE_MANY = 14,
+  SHARDCOMM_BROADCAST_MANY = 15
+};
+/* One tensor of a _many form; `in` and `out` as in shardcomm_call. Grows as the structs do, by item_bytes. */
+typedef struct {
+  const void* in;
+  void* out;
+  size_t count;
+  int32_t dtype;
+  int32_t op;
+  double scale; /* 0: 1 */
+} shardcomm_item;
+typedef struct {
+  size_t struct_size;
+  int32_t collective; /* SHARDCOMM_ALL_GATHER, … */
+  int32_t dtype;
+  int32_t op;
+  int32_t root;
+  const void* in;           /* what this rank gives: its shard, or all that it reduces or scatters */
+  void* out;                /* what it gets; of a broadcast, the data on every rank, with `in` NULL */
+  size_t count;             /* elements per shard or tensor; of all_to_all, per rank */
+  const size_t* counts;     /* [world_size]: of the ragged forms; of all_to_all_v, what `in` has for each rank */
+  const size_t* out_counts; /* [world_size]: of all_to_all_v, what `out` has of each rank */
+  const shardcomm_item* items;
+  size_t item_count;
+  size_t item_bytes;              /* sizeof (shardcomm_item), as _init sets it */
+  const shardcomm_mosaic* mosaic; /* of all_gather, instead of in, out, count and dtype: shardcomm_all_gather_mosaic */
+  const char* label;              /* names the operation in errors and flight records; equal on all ranks */
+  int64_t timeout_ms;             /* 0: the communicator's */
+  double scale;                   /* times the result of a reduction, before it is rounded; 0: 1 */
+} shardcomm_call;
+/* an all_gather of f32, all else 0 or NULL; a reduction sums */
+SHARDCOMM_EXPORT void shardcomm_call_init_sized(shardcomm_call* call, size_t struct_size, size_t item_bytes);
+#define shardcomm_call_init(call) shardcomm_call_init_sized((call), sizeof *(call), sizeof(shardcomm_item))
+SHARDCOMM_EXPORT shardcomm_code shardcomm_enqueue(shardcomm_comm* comm, const shardcomm_call* call,
+                                                  shardcomm_stream stream, shardcomm_work** work);
+
 /* --- ZeRO --- */
 
 typedef struct {
