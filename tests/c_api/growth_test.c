@@ -230,6 +230,11 @@ static void test_new_member(test_rank* rank, shardcomm_comm* comm) {
   params.padding = -1;
   CHECK(rank, params.poison_freed != 0); /* still the guard */
   CHECK(rank, poisons(rank, comm, &params) == 0);
+  /* The same in no more memory than an older caller has, which AddressSanitizer watches. */
+  shardcomm_zero_params* first = malloc(kFirstZeroParams);
+  (shardcomm_zero_params_init)(first);
+  CHECK(rank, poisons(rank, comm, first) == 0);
+  free(first);
   shardcomm_zero_params_init(&params);
   params.padding = -1;
   CHECK(rank, poisons(rank, comm, &params) == 0);

@@ -312,3 +312,29 @@ mutation runs_of_a_file_all_read_at_its_begin release src/zero/checkpoint/reader
   '(piece->begin + skipped)' \
   'skipped' \
   zero_checkpoint_test
+
+# --- the C ABI ---
+mutation array_stepped_by_our_size release src/c_api_growth.h \
+  'at += bytes;' \
+  'at += sizeof(T);' \
+  c_api_growth_test
+mutation unknown_member_ignored release src/c_api_growth.h \
+  'if (bytes > sizeof(T)) SHARDCOMM_TRY(growth::check_tail(given, sizeof(T), bytes, what));' \
+  '' \
+  c_api_growth_test
+mutation init_of_our_size release src/c_api_growth.h \
+  'std::memcpy(out, &defaults, std::min(bytes, sizeof(T)));' \
+  'std::memcpy(out, &defaults, sizeof(T));' \
+  c_api_growth_test
+mutation older_struct_read_to_our_size release src/c_api_growth.h \
+  'std::memcpy(&read, given, std::min(bytes, sizeof(T)));' \
+  'std::memcpy(&read, given, sizeof(T));' \
+  c_api_growth_test
+mutation items_stepped_by_our_size release src/c_api_call.cc \
+  'at += call.item_bytes' \
+  'at += sizeof(shardcomm_item)' \
+  c_api_call_test
+mutation failed_get_told_to_nobody release src/bootstrap/exchange.cc \
+  'if (published.status().code() != Code::kTimedOut) {' \
+  'if (false) {' \
+  c_api_store_test

@@ -25,12 +25,15 @@ namespace shardcomm::testing {
 using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
-// EXPECT_TRUE(failed_with(status, Code::kTimedOut, {"rank 2"})): that code, and every word in the text.
+// EXPECT_TRUE(failed_with(status, Code::kTimedOut, {"rank 2"})): that code, said once, and every word in the text.
 inline ::testing::AssertionResult failed_with(const Status& status, Code code,
                                               const std::vector<std::string_view>& words) {
   const std::string text = status.to_string();
   if (status.code() != code)
     return ::testing::AssertionFailure() << "expected " << code_name(code) << ", got: " << text;
+  const std::string clause = ": " + std::string(code_name(code)) + ": ";
+  if ((": " + std::string(status.message())).find(clause) != std::string::npos)
+    return ::testing::AssertionFailure() << "says " << code_name(code) << " twice: " << text;
   for (std::string_view word : words) {
     if (text.find(word) == std::string::npos)
       return ::testing::AssertionFailure() << "'" << word << "' is not in: " << text;
