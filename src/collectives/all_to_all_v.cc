@@ -91,8 +91,7 @@ class AllToAllV {
         fabric_(execution.fabric),
         me_(fabric_.rank),
         buffers_(own_pairs(execution)),
-        step_{.geometry = Geometry::paired(fabric_.size, {buffers_.rows, buffers_.out_offsets}),
-              .items = execution.operation.items} {}
+        step_{.geometry = Geometry::paired(fabric_.size, offsets_), .items = execution.operation.items} {}
 
   Status run() {
     announce_all();
@@ -190,6 +189,7 @@ class AllToAllV {
   Fabric& fabric_;
   const Rank me_;
   Scratch::Buffers::Pairs& buffers_;
+  const PairOffsets offsets_{buffers_.rows, buffers_.out_offsets};
   const Step step_;  // sees the rows of `buffers_` as they are
   bool is_inline_ = false, any_in_place_ = false, own_staged_ = false;
   uint64_t own_in_sum_ = 0, own_out_sum_ = 0;

@@ -61,14 +61,14 @@ class Geometry {
   // reader combines the items that it owns; in kGather, which is in place (in == out), it takes those of their owners.
   static Geometry partitioned(Pattern pattern, int size, std::span<const size_t> bounds) {
     Geometry geometry(pattern, size);
-    geometry.bounds_ = bounds;
+    geometry.bounds_ = bounds.data();
     return geometry;
   }
   // Of one item, where each pair of ranks has a count of its own. Where the targets of readers lie is known of this
   // rank only. The offsets are looked at when a route is asked for.
   static Geometry paired(int size, const PairOffsets& offsets) {
     Geometry geometry(Pattern::kExchangeV, size);
-    geometry.pairs_ = offsets;
+    geometry.pairs_ = &offsets;
     return geometry;
   }
 
@@ -80,7 +80,7 @@ class Geometry {
   // Returns whether `reader` takes a part of what `source` has. What lies in its place already is not taken.
   bool reads(Rank source, Rank reader) const noexcept {
     switch (pattern_) {
-      case Pattern::kGather: return bounds_.empty() || source != reader;
+      case Pattern::kGather: return bounds_ == nullptr || source != reader;
       case Pattern::kReduce:
       case Pattern::kReduceAll:
       case Pattern::kExchange: return true;
@@ -115,16 +115,16 @@ class Geometry {
   bool is_even() const noexcept {
     const bool each_from_each = pattern_ == Pattern::kGather || pattern_ == Pattern::kReduce ||
                                 pattern_ == Pattern::kReduceAll || pattern_ == Pattern::kExchange;
-    return each_from_each && bounds_.empty() && share_unit() == Unit::kItemCounts;
+    return each_from_each && bounds_ == nullptr && share_unit() == Unit::kItemCounts;
   }
   // The items of which `reader` takes a part from `source`, out of `count` items.
   ItemRange items(Rank source, Rank reader, size_t count) const noexcept {
-    if (bounds_.empty()) return {0, count};
+    if (bounds_ == nullptr) return {0, count};
     const auto owner = static_cast<size_t>(pattern_ == Pattern::kReduce ? reader : source);
     return {bounds_[owner], bounds_[owner + 1]};
   }
   // The length of an item that has been gathered, in the unit of the routes.
-  size_t gathered_length() const noexcept { return bounds_.empty() ? share_offset(size_) : 1; }
+  size_t gathered_length() const noexcept { return bounds_ == nullptr ? share_offset(size_) : 1; }
 
   // The length of the shares of ranks 0 … r − 1, in the unit of the routes. The number of ranks gives that of all
   // shares.
@@ -135,7 +135,7 @@ class Geometry {
   }
 
   Route route(Rank source, Rank reader) const noexcept {
-    if (!bounds_.empty()) return whole(1);
+    if (bounds_ != nullptr) return whole(1);
     switch (pattern_) {
       case Pattern::kGather:
         return {.source_length = share(source),
@@ -157,10 +157,10 @@ class Geometry {
       case Pattern::kBroadcast: return whole(source == root_ ? 1 : 0);
       case Pattern::kExchangeV: break;
     }
-    return {.source_length = pairs_.in[static_cast<size_t>(source)][size_],
-            .source_offset = pairs_.in[static_cast<size_t>(source)][reader],
+    return {.source_length = pairs_->in[static_cast<size_t>(source)][size_],
+            .source_offset = pairs_->in[static_cast<size_t>(source)][reader],
             .length = pair_length(source, reader),
-            .target_offset = pairs_.out[static_cast<size_t>(source)],
+            .target_offset = pairs_->out[static_cast<size_t>(source)],
             .unit = Unit::kElements};
   }
 
@@ -196,7 +196,7 @@ class Geometry {
             .unit = Unit::kItemCounts};
   }
   size_t pair_length(Rank source, Rank reader) const noexcept {
-    const uint64_t* const offsets = pairs_.in[static_cast<size_t>(source)];
+    const uint64_t* const offsets = pairs_->in[static_cast<size_t>(source)];
     return offsets[reader + 1] - offsets[reader];
   }
   Unit share_unit() const noexcept {
@@ -212,8 +212,8 @@ class Geometry {
   Rank root_ = 0;
   size_t divided_count_ = 0, share_count_ = 0;
   std::span<const size_t> counts_;
-  std::span<const size_t> bounds_;
-  PairOffsets pairs_;
+  const size_t* bounds_ = nullptr;      // not null: of a partition
+  const PairOffsets* pairs_ = nullptr;  // of kExchangeV
 };
 
 }  // namespace shardcomm

@@ -154,12 +154,14 @@ struct Pairs {
       rows[source] = in[source].data();
       out.push_back(out.back() + count(source, static_cast<size_t>(me)));
     }
+    offsets = {rows, out};
   }
   static size_t count(size_t source, size_t reader) { return (3 * source + 5 * reader) % 4; }
-  Geometry geometry() const { return Geometry::paired(kRanks, {rows, out}); }
+  Geometry geometry() const { return Geometry::paired(kRanks, offsets); }
 
   std::vector<uint64_t> in[kRanks], out = {0};
   const uint64_t* rows[kRanks];
+  PairOffsets offsets;
 };
 
 TEST(Geometry, PairsExchangeTheirOwnCounts) {

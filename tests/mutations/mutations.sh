@@ -11,6 +11,9 @@ reduce=src/collectives/direct_reduce.cc
 sources=src/collectives/direct_source.h
 source_table=src/collectives/source_table.cc
 inline=src/collectives/inline.cc
+staged=src/collectives/staged.cc
+pairs=src/collectives/all_to_all_v.cc
+shares=src/collectives/all_reduce_many.cc
 turns=src/core/turnstile.h
 
 # --- the order of memory: an x86 processor forgives these, ThreadSanitizer does not ---
@@ -183,6 +186,48 @@ mutation table_without_end release $reduce \
   'if (rows.is_full()) {' \
   'if (rows.is_full() && step_.items.empty()) {' \
   collectives_bits_test:'*Thousands*'
+
+# --- roots, counts of each rank's own, whole tensors as shares ---
+mutation readers_taken_for_sources release src/collectives/engine.cc \
+  'if (geometry.reads(fabric.rank, peer)) SHARDCOMM_TRY' \
+  'if (geometry.reads(peer, fabric.rank)) SHARDCOMM_TRY' \
+  collectives_stress_test:'*RootsMayBeFarApart*'
+mutation readers_taken_for_sources_tsan tsan src/collectives/engine.cc \
+  'if (geometry.reads(fabric.rank, peer)) SHARDCOMM_TRY' \
+  'if (geometry.reads(peer, fabric.rank)) SHARDCOMM_TRY' \
+  collectives_protocol_test
+mutation unread_slots_kept release $staged \
+  'if (chunks != 0) fabric_.staging->release(r, chunks - 1);' \
+  '' \
+  collectives_random_test:'*small_ring*'
+mutation chunks_counted_for_no_reader release $staged \
+  'chunks_to(step, source, geometry.reader_of(source), part)' \
+  'chunks_to(step, source, source, part)' \
+  collectives_random_test:'*small_ring*'
+mutation readers_of_pairs_not_awaited release $pairs \
+  'return is_inline_ ? Status() : await_readers(execution_, step_.geometry);' \
+  'return {};' \
+  collectives_stress_test:'*RootsMayBeFarApart*'
+mutation pairs_not_compared release $pairs \
+  'return difference == 0 ? Status() : find_pair();' \
+  'return {};' \
+  failure_mismatch_test
+mutation taken_again_where_it_lies release $pairs \
+  'buffers_.rows[static_cast<size_t>(r)] = buffers_.no_offsets.data();' \
+  '' \
+  collectives_random_test:'Threads/*'
+mutation root_of_many_not_in_the_signature release src/base/call.h \
+  'call.dtype = static_cast<DType>(root & UINT8_MAX);' \
+  'call.dtype = {};' \
+  failure_mismatch_test
+mutation share_not_where_it_is_cut release $shares \
+  'part.out += begin_bytes;' \
+  '' \
+  collectives_random_test:'Threads/*'
+mutation shares_reduced_by_their_givers release src/collectives/geometry.h \
+  'pattern_ == Pattern::kReduce ? reader : source' \
+  'pattern_ == Pattern::kReduce ? source : reader' \
+  collectives_geometry_test
 
 # --- calls that come again ---
 mutation known_by_the_inputs_alone release src/core/known_calls.h \
