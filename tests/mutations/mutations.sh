@@ -223,7 +223,7 @@ mutation root_of_many_not_in_the_signature release src/base/call.h \
 mutation share_not_where_it_is_cut release $shares \
   'part.out += begin_bytes;' \
   '' \
-  collectives_random_test:'Threads/*'
+  collectives_program_test:'Threads/*'
 mutation shares_reduced_by_their_givers release src/collectives/geometry.h \
   'pattern_ == Pattern::kReduce ? reader : source' \
   'pattern_ == Pattern::kReduce ? source : reader' \
