@@ -24,14 +24,27 @@ namespace {
 
 using namespace shardcomm::tools;
 
-enum class Kind { kAllGather, kReduceScatter, kAllReduce, kBroadcast, kAllToAll, kBarrier };
+enum class Kind {
+  kAllGather,
+  kReduceScatter,
+  kAllReduce,
+  kBroadcast,
+  kAllToAll,
+  kBarrier,
+  kGather,
+  kScatter,
+  kReduce,
+  kAllToAllV
+};
 struct KindName {
   const char* name;
   Kind kind;
 };
 constexpr KindName kKinds[] = {{"all_gather", Kind::kAllGather}, {"reduce_scatter", Kind::kReduceScatter},
                                {"all_reduce", Kind::kAllReduce}, {"broadcast", Kind::kBroadcast},
-                               {"all_to_all", Kind::kAllToAll},  {"barrier", Kind::kBarrier}};
+                               {"all_to_all", Kind::kAllToAll},  {"barrier", Kind::kBarrier},
+                               {"gather", Kind::kGather},        {"scatter", Kind::kScatter},
+                               {"reduce", Kind::kReduce},        {"all_to_all_v", Kind::kAllToAllV}};
 
 struct Spec {
   KindName kind{"", Kind::kBarrier};
@@ -94,7 +107,11 @@ Spec parse(int count, char** words) {
       if (!known) stop("unknown argument '" + word + "'");
     }
   }
-  if (!known) stop("give a collective: all_gather, reduce_scatter, all_reduce, broadcast, all_to_all or barrier");
+  if (!known) {
+    std::string names;
+    for (const KindName& kind : kKinds) names += std::string(names.empty() ? "" : ", ") + kind.name;
+    stop("give a collective: " + names);
+  }
   if (spec.factor < 2) stop("-f is 2 or more");
   return spec;
 }
@@ -127,10 +144,12 @@ class Bench {
     MPI_Comm_size(MPI_COMM_WORLD, &ranks_);
     const size_t elements = std::max(bytes / sizeof(float), size_t{1});
     const auto n = static_cast<size_t>(ranks_);
-    const bool whole = kind() == Kind::kAllReduce || kind() == Kind::kBroadcast;
+    const bool whole = kind() == Kind::kAllReduce || kind() == Kind::kBroadcast || kind() == Kind::kReduce ||
+                       kind() == Kind::kAllToAllV;
     if (kind() == Kind::kBarrier) return;
     count_ = whole ? elements : std::max(elements / n, size_t{1});
     bytes_ = count_ * (whole ? 1 : n) * sizeof(float);
+    if (kind() == Kind::kAllToAllV) lay_out_pairs(elements);
   }
 
   size_t count() const { return count_; }
@@ -153,6 +172,20 @@ class Bench {
       case Kind::kBroadcast: MPI_Bcast(out_, count, MPI_FLOAT, 0, MPI_COMM_WORLD); break;
       case Kind::kAllToAll: MPI_Alltoall(in_, count, MPI_FLOAT, out_, count, MPI_FLOAT, MPI_COMM_WORLD); break;
       case Kind::kBarrier: MPI_Barrier(MPI_COMM_WORLD); break;
+      case Kind::kGather:
+        MPI_Gather(is_in_place_root() ? self : in_, count, MPI_FLOAT, out_, count, MPI_FLOAT, 0, MPI_COMM_WORLD);
+        break;
+      case Kind::kScatter:
+        MPI_Scatter(is_in_place_root() ? out_ : in_, count, MPI_FLOAT, is_in_place_root() ? self : out_, count,
+                    MPI_FLOAT, 0, MPI_COMM_WORLD);
+        break;
+      case Kind::kReduce:
+        MPI_Reduce(is_in_place_root() ? self : in_, out_, count, MPI_FLOAT, MPI_SUM, 0, MPI_COMM_WORLD);
+        break;
+      case Kind::kAllToAllV:
+        MPI_Alltoallv(in_, counts_.data(), offsets_.data(), MPI_FLOAT, out_, counts_.data(), offsets_.data(), MPI_FLOAT,
+                      MPI_COMM_WORLD);
+        break;
     }
   }
 
@@ -180,6 +213,25 @@ class Bench {
           wrong += out_[i] != element(static_cast<int>(i / count_), me * count_ + i % count_);
         break;
       case Kind::kBarrier: break;
+      case Kind::kGather:
+        for (size_t i = 0; rank_ == 0 && i < count_ * n; ++i)
+          wrong += out_[i] != element(static_cast<int>(i / count_), i % count_);
+        break;
+      case Kind::kScatter:
+        for (size_t i = 0; i < count_; ++i) wrong += out_[i] != element(0, me * count_ + i);
+        break;
+      case Kind::kReduce:
+        for (size_t i = 0; rank_ == 0 && i < count_; ++i) wrong += out_[i] != sum(i);
+        break;
+      case Kind::kAllToAllV:
+        for (size_t source = 0; source < n; ++source) {
+          size_t from = 0;
+          for (size_t reader = 0; reader < me; ++reader) from += shares_[(source + reader) % n];
+          const auto to = static_cast<size_t>(offsets_[source]);
+          for (size_t i = 0; i < shares_[(source + me) % n]; ++i)
+            wrong += out_[to + i] != element(static_cast<int>(source), from + i);
+        }
+        break;
     }
     uint64_t all = 0;
     MPI_Allreduce(&wrong, &all, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
@@ -224,6 +276,26 @@ class Bench {
 
  private:
   Kind kind() const { return spec_.kind.kind; }
+  bool is_in_place_root() const { return spec_.in_place && rank_ == 0; }
+
+  // Ranks r and s give each other the share (r + s) mod n of what each gives in all; the shares are 1 : 2 : 3 : …, as
+  // in `shardcomm bench`.
+  void lay_out_pairs(size_t elements) {
+    const auto n = static_cast<size_t>(ranks_);
+    size_t left = elements;
+    for (size_t i = 0; i + 1 < n; ++i) {
+      const double part = 2 * static_cast<double>(i + 1) / static_cast<double>(n * (n + 1));
+      shares_.push_back(std::min(left, static_cast<size_t>(static_cast<double>(elements) * part)));
+      left -= shares_.back();
+    }
+    shares_.push_back(left);
+    int offset = 0;
+    for (size_t r = 0; r < n; ++r) {
+      counts_.push_back(static_cast<int>(shares_[(static_cast<size_t>(rank_) + r) % n]));
+      offsets_.push_back(offset);
+      offset += counts_.back();
+    }
+  }
 
   float sum(size_t index) const {
     float total = 0;
@@ -242,8 +314,12 @@ class Bench {
       float* const mine = spec_.in_place ? out_ + static_cast<size_t>(rank_) * count_ : in_;
       for (size_t i = 0; i < count_; ++i) mine[i] = element(rank_, i);
     } else {
-      float* const mine = spec_.in_place && kind() != Kind::kAllToAll ? out_ : in_;
-      const size_t elements = kind() == Kind::kAllReduce ? count_ : count_ * n;
+      const bool rooted = kind() == Kind::kGather || kind() == Kind::kScatter || kind() == Kind::kReduce;
+      const bool exchanges = kind() == Kind::kAllToAll || kind() == Kind::kAllToAllV;
+      float* const mine = (rooted ? is_in_place_root() : spec_.in_place && !exchanges) ? out_ : in_;
+      const bool one_part = kind() == Kind::kAllReduce || kind() == Kind::kReduce || kind() == Kind::kGather ||
+                            kind() == Kind::kAllToAllV;
+      const size_t elements = one_part ? count_ : count_ * n;
       for (size_t i = 0; i < elements; ++i) mine[i] = element(rank_, i);
     }
   }
@@ -251,7 +327,8 @@ class Bench {
   double bus_factor() const {
     const double part = static_cast<double>(ranks_ - 1) / ranks_;
     if (kind() == Kind::kAllReduce) return 2 * part;
-    return kind() == Kind::kBroadcast ? 1 : kind() == Kind::kBarrier ? 0 : part;
+    if (kind() == Kind::kBroadcast || kind() == Kind::kReduce) return 1;
+    return kind() == Kind::kBarrier ? 0 : part;
   }
 
   const Spec& spec_;
@@ -259,6 +336,8 @@ class Bench {
   float* out_;
   int rank_ = 0, ranks_ = 1;
   size_t count_ = 0, bytes_ = 0;
+  std::vector<size_t> shares_;         // of MPI_Alltoallv
+  std::vector<int> counts_, offsets_;  // of the same, by peer
 };
 
 // "Open MPI v4.1.4" and "MPICH 4.0.2", out of what the library says at length.
@@ -290,7 +369,8 @@ void write_json(const Spec& spec, int ranks, const std::vector<Row>& rows) {
   for (size_t i = 0; i < rows.size(); ++i) {
     const Row& row = rows[i];
     const Statistics& t = row.time_us;
-    const bool reduces = spec.kind.kind == Kind::kReduceScatter || spec.kind.kind == Kind::kAllReduce;
+    const bool reduces =
+        spec.kind.kind == Kind::kReduceScatter || spec.kind.kind == Kind::kAllReduce || spec.kind.kind == Kind::kReduce;
     std::fprintf(file,
                  "%s\n    {\"bytes\": %zu, \"count\": %zu, \"dtype\": \"f32\", \"op\": \"%s\", \"time_us\": {\"min\": "
                  "%.6g, \"median\": %.6g, \"max\": %.6g, \"mean\": %.6g, \"p50\": %.6g, \"p90\": %.6g, \"p99\": %.6g}, "

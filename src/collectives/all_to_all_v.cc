@@ -4,7 +4,8 @@
 // nobody waits twice.
 // Steps: 1 signal, or 2 where some rank's bytes are read in place. Bytes a rank reads: those meant for it.
 //
-// The announcement: a PairHead, in_offsets[n + 1], out_counts[n], and the bytes that travel.
+// The announcement: a PairHead, in_offsets[n + 1], the bytes that travel, and out_counts[n], which are read only to
+// explain an error and so come last.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,30 +26,30 @@ namespace {
 constexpr size_t kMostInlineBytes = 8 << 10;
 
 struct PairHead {
-  SourceEntry entry;   // first, so that it is the source table of what does not travel
-  uint64_t in_sum;     // of the hashes of what this rank gives to each rank
-  uint64_t out_sum;    // of the hashes of what it expects of each rank: summed over all ranks, the two must agree
-  uint64_t is_inline;  // 1: the bytes travel
+  SourceEntry entry;  // first, so that it is the source table of what does not travel
+  uint64_t in_sum;    // of the hashes of what this rank gives to each rank
+  uint64_t out_sum;   // of the hashes of what it expects of each rank: summed over all ranks, the two must agree
 };
 static_assert(sizeof(PairHead) % kItemAlign == 0);
+constexpr SourceEntry kTravels{.address = 0, .window = kNoWindow - 1, .staged = 0};
 
-constexpr size_t table_bytes(size_t ranks) noexcept {
-  return sizeof(PairHead) + (ranks + 1 + ranks) * sizeof(uint64_t);
-}
+constexpr size_t offsets_bytes(size_t ranks) noexcept { return sizeof(PairHead) + (ranks + 1) * sizeof(uint64_t); }
+constexpr size_t counts_bytes(size_t ranks) noexcept { return ranks * sizeof(uint64_t); }
 
 // An announcement as its reader sees it.
 struct PairMessage {
-  PairMessage(const std::byte* payload, int size) noexcept
-      : head(*reinterpret_cast<const PairHead*>(payload)),
-        in_offsets(reinterpret_cast<const uint64_t*>(payload + sizeof(PairHead))),
-        out_counts(in_offsets + size + 1),
-        bytes(payload + table_bytes(static_cast<size_t>(size))) {}
-  uint64_t in_count(Rank reader) const noexcept { return in_offsets[reader + 1] - in_offsets[reader]; }
+  PairMessage(std::span<const std::byte> payload, int size) noexcept
+      : head(*reinterpret_cast<const PairHead*>(payload.data())),
+        in_offsets(reinterpret_cast<const uint64_t*>(payload.data() + sizeof(PairHead))),
+        bytes(payload.data() + offsets_bytes(static_cast<size_t>(size))),
+        out_counts(reinterpret_cast<const uint64_t*>(payload.data() + payload.size() -
+                                                     counts_bytes(static_cast<size_t>(size)))) {}
+  bool travels() const noexcept { return head.entry.window == kTravels.window; }
 
   const PairHead& head;
   const uint64_t* in_offsets;
-  const uint64_t* out_counts;
   const std::byte* bytes;
+  const uint64_t* out_counts;
 };
 
 uint64_t pair_hash(Rank source, Rank reader, uint64_t count) noexcept {
@@ -105,31 +106,34 @@ class AllToAllV {
 
  private:
   PairMessage message_of(Rank peer) const noexcept {
-    return PairMessage(fabric_.control->payload_of(peer).data(), fabric_.size);
+    return PairMessage(fabric_.control->payload_of(peer), fabric_.size);
   }
 
   void announce_all() {
     const Operation& operation = execution_.operation;
     const std::span<std::byte> payload = fabric_.control->payload();
-    const size_t table = table_bytes(operation.counts.size());
+    const size_t ranks = operation.counts.size(), begin = offsets_bytes(ranks);
     const size_t own_count = operation.counts[static_cast<size_t>(me_)];
     const size_t bytes = (buffers_.in_offsets.back() - own_count) * size_of(step_.items.front().dtype);
-    is_inline_ = bytes <= std::min(kMostInlineBytes, payload.size() - table);
+    const size_t room = payload.size() - begin - counts_bytes(ranks);
+    is_inline_ = align_item(bytes) <= std::min(kMostInlineBytes, room / kItemAlign * kItemAlign);
     any_in_place_ = !is_inline_;
-    if (!is_inline_) own_staged_ = write_table(execution_, step_).staged;
     auto& head = *reinterpret_cast<PairHead*>(payload.data());
-    if (is_inline_) head.entry = {.address = 0, .window = kNoWindow, .staged = 0};
-    head.is_inline = is_inline_ ? 1 : 0;
-    head.in_sum = head.out_sum = 0;
-    for (Rank peer = 0; peer < fabric_.size; ++peer) {
-      head.in_sum += pair_hash(me_, peer, operation.counts[static_cast<size_t>(peer)]);
-      head.out_sum += pair_hash(peer, me_, operation.out_counts[static_cast<size_t>(peer)]);
+    if (is_inline_) {
+      head.entry = kTravels;
+    } else {
+      own_staged_ = write_table(execution_, step_).staged;
     }
-    own_in_sum_ = head.in_sum;
-    own_out_sum_ = head.out_sum;
-    auto* const counts = reinterpret_cast<uint64_t*>(payload.data() + sizeof(PairHead));
-    std::ranges::copy(operation.out_counts, std::ranges::copy(buffers_.in_offsets, counts).out);
-    announce(execution_, 0, table + (is_inline_ ? write_message(step_, me_, payload.data() + table) : 0));
+    for (Rank peer = 0; peer < fabric_.size; ++peer) {
+      own_in_sum_ += pair_hash(me_, peer, operation.counts[static_cast<size_t>(peer)]);
+      own_out_sum_ += pair_hash(peer, me_, operation.out_counts[static_cast<size_t>(peer)]);
+    }
+    head.in_sum = own_in_sum_;
+    head.out_sum = own_out_sum_;
+    std::ranges::copy(buffers_.in_offsets, reinterpret_cast<uint64_t*>(payload.data() + sizeof(PairHead)));
+    const size_t end = begin + (is_inline_ ? write_message(step_, me_, payload.data() + begin) : 0);
+    std::ranges::copy(operation.out_counts, reinterpret_cast<uint64_t*>(payload.data() + end));
+    announce(execution_, 0, end + counts_bytes(ranks));
   }
 
   void find_rows() noexcept {
@@ -166,14 +170,14 @@ class AllToAllV {
     for (Rank r = 0; r < fabric_.size; ++r) {
       if (r == me_) continue;
       const PairMessage message = message_of(r);
-      if (message.head.is_inline == 0) continue;
+      if (!message.travels()) continue;
       copy_from_message(step_, r, me_, message.bytes);
       buffers_.rows[static_cast<size_t>(r)] = buffers_.no_offsets.data();
     }
   }
   bool has_peer_in_place() const noexcept {
     for (Rank r = 0; r < fabric_.size; ++r) {
-      if (r != me_ && message_of(r).head.is_inline == 0) return true;
+      if (r != me_ && !message_of(r).travels()) return true;
     }
     return false;
   }
@@ -197,9 +201,7 @@ class AllToAllV {
 
 }  // namespace
 
-size_t most_ranks_of_pairs() noexcept {
-  return (kPayloadCapacity - sizeof(PairHead) - sizeof(uint64_t)) / (2 * sizeof(uint64_t));
-}
+size_t most_ranks_of_pairs() noexcept { return (kPayloadCapacity - offsets_bytes(0)) / (2 * sizeof(uint64_t)); }
 
 Status all_to_all_v(Execution& execution) { return AllToAllV(execution).run(); }
 

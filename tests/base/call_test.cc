@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+
 #include <set>
 
 namespace shardcomm {
@@ -30,7 +32,9 @@ TEST(Collectives, KnowTheirWholeAndWhatOneRankAnnounces) {
   constexpr Multiples kExpected[] = {
       {Collective::kAllGather, 4, 1},         {Collective::kReduceScatter, 4, 3},  {Collective::kAllReduce, 1, 1},
       {Collective::kBroadcast, 1, 1},         {Collective::kAllToAll, 4, 3},       {Collective::kAllGatherMany, 4, 1},
-      {Collective::kReduceScatterMany, 4, 3}, {Collective::kReduceScatterV, 1, 1},
+      {Collective::kReduceScatterMany, 4, 3}, {Collective::kReduceScatterV, 1, 1}, {Collective::kGather, 4, 1},
+      {Collective::kScatter, 4, 3},           {Collective::kReduce, 1, 1},         {Collective::kAllToAllV, 1, 1},
+      {Collective::kAllReduceMany, 1, 1},     {Collective::kBroadcastMany, 1, 1},
   };
   for (const Multiples& expected : kExpected) {
     const CollectiveTraits& has = traits(expected.collective);
@@ -54,6 +58,24 @@ TEST(CallText, NamesWhatRanksMustAgreeOn) {
   EXPECT_EQ(text({.kind = CallKind::kAgreement}, "allocate_window w"), "agreement 'allocate_window w'");
   const Call mosaic{.collective = Collective::kAllGather, .kind = CallKind::kMosaic, .count = 4096};
   EXPECT_EQ(text(mosaic, "w"), "all_gather_mosaic u8 4096 'w'");
+}
+
+TEST(CallText, SaysWhereTheRootIs) {
+  const Call gather{.collective = Collective::kGather, .dtype = DType::kF32, .root_or_items = 2, .count = 1024};
+  EXPECT_EQ(text(gather, {}), "gather f32 1024 to root 2");
+  const Call scatter{.collective = Collective::kScatter, .dtype = DType::kF32, .root_or_items = 0, .count = 7};
+  EXPECT_EQ(text(scatter, {}), "scatter f32 7 from root 0");
+  const Call reduce{
+      .collective = Collective::kReduce, .dtype = DType::kF64, .op = ReduceOp::kMin, .root_or_items = 1, .count = 3};
+  EXPECT_EQ(text(reduce, "norm"), "reduce f64 3 min to root 1 'norm'");
+  EXPECT_EQ(text({.collective = Collective::kAllToAllV, .dtype = DType::kU8}, {}), "all_to_all_v u8");
+  // Of many tensors it has another place than of one, and as many values as a rank may have there.
+  for (const Rank root : {0, 1, 255, 256, 1023, kMostRootOfMany}) {
+    Call many{.collective = Collective::kBroadcastMany, .root_or_items = 5000, .count = 24};
+    set_root(many, root);
+    EXPECT_EQ(root_of(many), root);
+    EXPECT_EQ(text(many, {}), "broadcast_many 24 in 5000 items from root " + std::to_string(root));
+  }
 }
 
 TEST(CallText, ToleratesDamagedRecords) {

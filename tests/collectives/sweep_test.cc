@@ -46,6 +46,23 @@ TEST_P(Sweep, IsExactForEveryCountUpToAFewThousand) {
       {.deadline = kPatience});
 }
 
+// A mebibyte of the widest elements: many chunks, pieces and pages of every other.
+class Mebibyte : public ::testing::TestWithParam<Place> {};
+
+TEST_P(Mebibyte, IsExact) {
+  const Place& place = GetParam();
+  constexpr size_t kCount = (1 << 20) / sizeof(double);
+  const Reference reference = make_reference(test_seed(), place.ranks, kCount);
+  run_ranks(place.ranks, place.mode,
+            [&](RankContext& rank) {
+              Communicator comm = rank.communicator(place.memory.options);
+              CollectiveTable table(comm, place.memory, reference,
+                                    {.counts = {kCount}, .beyond_inline = false, .most_items = 7});
+              table.run(StreamRef::caller());
+            },
+            {.deadline = kPatience});
+}
+
 TEST_P(Sweep, IsExactForEveryDTypeAroundTheLargestMessage) {
   const Place& place = GetParam();
   const Reference reference = make_reference(test_seed(), place.ranks, 9000);
@@ -146,6 +163,17 @@ INSTANTIATE_TEST_SUITE_P(LargerPlaces, Sweep,
                                            Place{RankMode::kProcesses, kSmallRing, 4},
                                            Place{RankMode::kProcesses, kMixedMemory, 7}),
                          name_of);
+
+std::vector<Place> mebibyte_places() {
+  std::vector<Place> places;
+  for (const int ranks : {1, 2, 3, 4, 8}) {
+    places.push_back({RankMode::kThreads, kAttachedMemory, ranks});
+    for (const Memory& memory : {kWindowMemory, kAttachedMemory, kStagedMemory, kMixedMemory})
+      places.push_back({RankMode::kProcesses, memory, ranks});
+  }
+  return places;
+}
+INSTANTIATE_TEST_SUITE_P(Places, Mebibyte, ::testing::ValuesIn(mebibyte_places()), name_of);
 
 // Byte i of a rank's shard: cheap enough to check all of them.
 std::byte pattern(uint64_t rank, size_t i) {

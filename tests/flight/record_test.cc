@@ -252,7 +252,7 @@ TEST_P(FlightDumps, ShowAllKindsOfOperations) {
     Communicator comm = rank.communicator(directory.option());
     std::vector<float> in(64), out(64);
     const StreamRef here = StreamRef::caller();
-    const size_t counts[] = {3, 4};
+    const size_t counts[] = {3, 4}, counts_of_pairs[] = {1, 1};
     const GatherItem items[] = {{in.data(), out.data(), 2, DType::kF32},
                                 {in.data() + 8, out.data() + 8, 5, DType::kU8}};
     ASSERT_TRUE(outcome(comm.broadcast({in.data(), 6, DType::kF32, 1}, here)).ok());
@@ -264,12 +264,26 @@ TEST_P(FlightDumps, ShowAllKindsOfOperations) {
     ASSERT_TRUE(outcome(comm.all_gather_many(items, here, "many")).ok());
     ASSERT_TRUE(comm.allocate_window(100, "w").ok());
     ASSERT_TRUE(outcome(comm.barrier(here)).ok());
+    const BroadcastItem broadcasts[] = {{.data = in.data(), .count = 2, .dtype = DType::kF32},
+                                        {.data = in.data() + 8, .count = 3, .dtype = DType::kU8}};
+    ASSERT_TRUE(outcome(comm.broadcast_many(broadcasts, 1, here)).ok());
+    ASSERT_TRUE(
+        outcome(
+            comm.gather({.shard = in.data(), .full = out.data(), .count = 2, .dtype = DType::kF32, .root = 1}, here))
+            .ok());
+    ASSERT_TRUE(outcome(comm.all_to_all_v({.in = in.data(),
+                                           .in_counts = counts_of_pairs,
+                                           .out = out.data(),
+                                           .out_counts = counts_of_pairs,
+                                           .dtype = DType::kF32},
+                                          here))
+                    .ok());
     comm.abort("done");
   });
   for (const FlightGroup& group : directory.groups()) {
     ASSERT_EQ(group.records.size(), 2u);
     const auto& ops = group.records[0].operations;
-    ASSERT_EQ(ops.size(), 9u);
+    ASSERT_EQ(ops.size(), 12u);
     EXPECT_EQ(ops[0].call(), "broadcast f32 6 from root 1");
     EXPECT_EQ(ops[1].call(), "reduce_scatter f32 5 min");
     EXPECT_EQ(ops[2].call(), "all_to_all u8 9 'a \"quoted\"\n\xc3\xa9\xef\xbf\xbd label'");
@@ -277,6 +291,9 @@ TEST_P(FlightDumps, ShowAllKindsOfOperations) {
     EXPECT_EQ(ops[4].call(), "all_gather_many 7 in 2 items 'many'");
     EXPECT_EQ(ops[5].call(), "agreement 'allocate_window w'");
     EXPECT_EQ(ops[8].call(), "barrier");
+    EXPECT_EQ(ops[9].call(), "broadcast_many 5 in 2 items from root 1");
+    EXPECT_EQ(ops[10].call(), "gather f32 2 to root 1");
+    EXPECT_EQ(ops[11].call(), "all_to_all_v f32");
     // What JSON was made of it here reads back the same.
     auto again = parse_flight_json(flight_to_json({group}));
     ASSERT_TRUE(again.ok()) << again.status().to_string();

@@ -44,6 +44,9 @@ TEST(FlightRing, KeepsWhatWasRecorded) {
   recorder->enqueue(3, from_root, {}, recorder->now());
   const Call of_items{.collective = Collective::kAllGatherMany, .root_or_items = 100, .count = 1u << 20};
   recorder->enqueue(4, of_items, {}, recorder->now());
+  Call of_items_from_root{.collective = Collective::kBroadcastMany, .root_or_items = 3000, .count = 9};
+  set_root(of_items_from_root, 300);
+  recorder->enqueue(5, of_items_from_root, {}, recorder->now());
   const FlightRecord found = record_of(recorder->segment());
   const int64_t after = steady_now_ns();
   EXPECT_EQ(found.job, 7u);
@@ -55,7 +58,7 @@ TEST(FlightRing, KeepsWhatWasRecorded) {
   EXPECT_FALSE(found.host.empty());
   EXPECT_FALSE(found.version.empty());
   EXPECT_TRUE(found.failure.ok());
-  ASSERT_EQ(found.operations.size(), 4u);
+  ASSERT_EQ(found.operations.size(), 5u);
   const FlightOperation& first = found.operations[0];
   EXPECT_EQ(first.call(), "reduce_scatter bf16 3 max 'gather h.3'");
   EXPECT_EQ(first.outcome, Code::kTimedOut);
@@ -69,6 +72,9 @@ TEST(FlightRing, KeepsWhatWasRecorded) {
   EXPECT_EQ(found.operations[2].call(), "broadcast f32 5 from root 3");
   EXPECT_EQ(found.operations[2].started_ns, 0);
   EXPECT_EQ(found.operations[3].call(), "all_gather_many 1048576 in 100 items");
+  EXPECT_EQ(found.operations[4].call(), "broadcast_many 9 in 3000 items from root 300");
+  EXPECT_EQ(found.operations[4].root, 300);
+  EXPECT_EQ(found.operations[4].items, 3000u);
 }
 
 TEST(FlightRing, KeepsTimesOfTheSteadyClock) {

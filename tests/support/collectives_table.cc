@@ -18,8 +18,6 @@ using namespace std::chrono_literals;
 constexpr size_t kInlineBytes = (64 << 10) - 48;
 constexpr int kMostReports = 8;  // of one table and rank
 
-constexpr size_t kMostItems = 40;  // of a _many call
-
 }  // namespace
 
 std::byte* Arena::place(size_t bytes, size_t offset_bytes) {
@@ -52,7 +50,7 @@ CollectiveTable::CollectiveTable(Communicator& comm, const Memory& memory, const
   // many items.
   const auto ranks = static_cast<size_t>(comm.size());
   const size_t largest = *std::max_element(span_.counts.begin(), span_.counts.end()) * size_of(DType::kF64) + 256;
-  size_t bytes = 2 * (ranks + 1) * kMostItems * largest + (1 << 20);
+  size_t bytes = 2 * (ranks + 1) * span_.most_items * largest + (1 << 20);
   for (DType dtype : {DType::kU8, DType::kF64}) {
     size_t each = 0;
     for (size_t count : counts_for(dtype, 1)) each += count * size_of(dtype) + 256;
@@ -174,7 +172,7 @@ void CollectiveTable::run(StreamRef stream) {
     run_pairs(dtype);
     barrier();
   }
-  for (size_t items : {size_t{0}, size_t{1}, size_t{7}, kMostItems}) {
+  for (size_t items : {size_t{0}, size_t{1}, size_t{7}, span_.most_items}) {
     for (bool in_place : {false, true}) {
       all_gather_many(items, turn_, in_place);
       reduce_scatter_many(items, turn_, in_place);

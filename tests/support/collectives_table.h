@@ -54,6 +54,7 @@ struct TableSpan {
   bool beyond_inline = true;       // also counts around the largest payload of a message, and some beyond
   std::vector<DType> dtypes = {};  // empty: all
   size_t offsets = 16;             // different element offsets of buffers, taken in turn
+  size_t most_items = 40;          // of a _many call
 };
 
 // What a table needs of its reference: counts up to `largest` on `ranks` ranks.
