@@ -41,7 +41,8 @@ shardcomm_code done(const Status& status) noexcept;
 
 inline Status null_argument(const char* name) { return Status(Code::kInvalidArgument, std::string(name) + " is NULL"); }
 
-// No exception crosses the ABI: what the standard library throws for lack of memory becomes a code.
+// No exception crosses the ABI: what the standard library throws for lack of memory, or a caller's function whatever it
+// is written in, becomes a code.
 template <class Body>
 shardcomm_code guarded(Body&& body) noexcept {
   try {
@@ -50,6 +51,8 @@ shardcomm_code guarded(Body&& body) noexcept {
     return done(Status(Code::kOutOfMemory, "the heap is exhausted"));
   } catch (const std::exception& failure) {
     return done(Status(Code::kInternal, failure.what()));
+  } catch (...) {
+    return done(Status(Code::kInternal, "something was thrown that is not a std::exception"));
   }
 }
 
