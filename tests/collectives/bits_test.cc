@@ -179,6 +179,53 @@ TEST(Bits, AreExactForLargeOperations) {
   }
 }
 
+// The same of what is reduced for all, cut where the share of the next rank begins, and of what the root has.
+TEST(Bits, AreExactForThousandsOfWholeTensors) {
+  for (const auto& [mode, memory] : {std::pair{RankMode::kThreads, kAttachedMemory},
+                                     {RankMode::kProcesses, kWindowMemory},
+                                     {RankMode::kProcesses, kAttachedMemory},
+                                     {RankMode::kProcesses, kSmallRing}}) {
+    SCOPED_TRACE(std::string(name(mode)) + " " + std::string(memory.name));
+    run_ranks(3, mode, [memory = memory](RankContext& rank) {
+      Communicator comm = rank.communicator(memory.options);
+      constexpr size_t kItems = 9'001, kEach = 23;
+      std::vector<std::byte> in(kItems * kEach * 4), out(in.size());
+      Result<Window> window = comm.allocate_window(in.size(), "items");
+      ASSERT_TRUE(window.ok()) << window.status().to_string();
+      std::byte* const from = memory.even_ranks_use_window ? window->data() : in.data();
+      std::vector<std::vector<std::byte>> inputs(3, in);
+      std::vector<const std::byte*> sources;
+      for (Rank r = 0; r < 3; ++r) {
+        std::byte* const input = inputs[static_cast<size_t>(r)].data();
+        fill_elements(input, test_seed(), r, 0, kItems * kEach, DType::kF32);
+        sources.push_back(input);
+      }
+      std::memcpy(from, sources[static_cast<size_t>(rank.rank())], in.size());
+      std::vector<AllReduceItem> reductions;
+      std::vector<BroadcastItem> broadcasts;
+      for (size_t i = 0; i < kItems; ++i) {
+        const size_t at = i * kEach * 4, count = i % 7 == 0 ? 0 : kEach;
+        reductions.push_back({.in = from + at, .out = out.data() + at, .count = count, .dtype = DType::kF32});
+        broadcasts.push_back({.data = from + at, .count = count, .dtype = DType::kF32});
+      }
+      ASSERT_TRUE(done(comm.all_reduce_many(reductions, StreamRef::caller())).ok());
+      std::vector<std::byte> expected(in.size());
+      reduce_elements(expected.data(), sources, kItems * kEach, DType::kF32, ReduceOp::kSum);
+      for (size_t i = 0; i < kItems; ++i) {
+        const size_t at = i * kEach * 4;
+        ASSERT_EQ(first_difference(out.data() + at, expected.data() + at, reductions[i].count, DType::kF32),
+                  std::nullopt)
+            << i;
+      }
+      ASSERT_TRUE(done(comm.broadcast_many(broadcasts, 2, StreamRef::caller())).ok());
+      for (size_t i = 0; i < kItems; ++i) {
+        const size_t at = i * kEach * 4;
+        ASSERT_EQ(std::memcmp(from + at, sources[2] + at, broadcasts[i].count * 4), 0) << i;
+      }
+    });
+  }
+}
+
 // More items than one message can describe, so that the operation is cut into several announcements, and than one table
 // of a kernel holds. In mixed memory the items of odd ranks lie in a window and out of it by turns.
 TEST(Bits, AreExactForThousandsOfItems) {

@@ -286,6 +286,39 @@ TEST_P(Communicators, CountWhatTheyMove) {
                sum - mine);
         expect("reduce_scatter_v", comm.reduce_scatter_v({in.data(), out.data(), counts, DType::kF32}, here),
                sum - mine, 3 * mine);
+        const auto rooted = [&](std::string_view what, const Result<Work>& work, bool to_root) {
+          const uint64_t at_root = 3 * bytes, at_others = bytes;
+          const uint64_t goes = me == 1 ? (to_root ? 0 : at_root) : (to_root ? at_others : 0);
+          const uint64_t comes = me == 1 ? (to_root ? at_root : 0) : (to_root ? 0 : at_others);
+          expect(what, work, goes, comes);
+        };
+        const DType f32 = DType::kF32;
+        const float* const in_data = in.data();
+        float* const out_data = out.data();
+        rooted("gather",
+               comm.gather({.shard = in_data, .full = out_data, .count = count, .dtype = f32, .root = 1}, here), true);
+        rooted("scatter",
+               comm.scatter({.full = in_data, .shard = out_data, .count = count, .dtype = f32, .root = 1}, here),
+               false);
+        rooted("reduce", comm.reduce({.in = in_data, .out = out_data, .count = count, .dtype = f32, .root = 1}, here),
+               true);
+        const BroadcastItem broadcasts[] = {{.data = in.data(), .count = count - 3, .dtype = f32},
+                                            {.data = in.data() + count, .count = 3, .dtype = f32}};
+        rooted("broadcast_many", comm.broadcast_many(broadcasts, 1, here), false);
+        // Rank r gives `count` elements to rank r + 1 only, and keeps two.
+        std::vector<size_t> in_counts(kRanks, 0), out_counts(kRanks, 0);
+        in_counts[me] = out_counts[me] = 2;
+        in_counts[(me + 1) % kRanks] = out_counts[(me + 3) % kRanks] = count;
+        expect(
+            "all_to_all_v",
+            comm.all_to_all_v(
+                {.in = in_data, .in_counts = in_counts, .out = out_data, .out_counts = out_counts, .dtype = f32}, here),
+            bytes, bytes);
+        // In messages every rank shows all that it has; in two steps, a part at a time.
+        const bool is_small = count == 10;
+        const uint64_t summed = is_small ? count : count / 64 * 64, moved = is_small ? 3 * summed : 6 * (summed / 4);
+        const AllReduceItem sums[] = {{.in = in_data, .out = out_data, .count = summed, .dtype = f32}};
+        expect("all_reduce_many", comm.all_reduce_many(sums, here), moved * 4, moved * 4);
       }
       expect("barrier", comm.barrier(here), 0, 0);
     });

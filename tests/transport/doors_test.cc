@@ -2,6 +2,8 @@
 // either kind of implementation must fulfil, and the proof that nothing above the doors knows which one it has.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "bootstrap/bootstrap.h"
 #include "core/core.h"
 #include "core/window_impl.h"
@@ -129,6 +131,39 @@ TEST_P(Doors, RunsOperationsOfAHostStreamInOrder) {
     }
     EXPECT_TRUE(last.synchronize(in(20s)).ok());
     expect_reduced(*core, reference, DType::kF32, 100);
+  });
+}
+
+// At the end of an operation a rank waits for those that read its memory, and for no other.
+TEST(DoorsOfRoots, WaitOnlyForReaders) {
+  constexpr int kRanks = 3;
+  constexpr Rank kRoot = 1;
+  constexpr size_t kCount = 9'000;
+  ControlNetwork control(kRanks);
+  ByteNetwork bytes(kRanks);
+  as_threads(kRanks, [&](Rank rank) {
+    const auto core = core_over_queues(control, bytes, rank, options_of("direct"));
+    auto& queues = static_cast<QueueControl&>(*core->fabric->control);
+    std::vector<float> in(kRanks * kCount, 1.0F), out(kRanks * kCount);
+    const Item item{reinterpret_cast<std::byte*>(in.data()), reinterpret_cast<std::byte*>(out.data()), kCount,
+                    DType::kF32, ReduceOp::kSum};
+    const auto awaited_in = [&](Collective collective, Rank root) {
+      const Status status = run(*core, {.collective = collective, .root_or_items = root}, item);
+      EXPECT_TRUE(status.ok()) << status.to_string();
+      std::vector<Rank> awaited = queues.take_awaited();
+      std::ranges::sort(awaited);
+      return awaited;
+    };
+    std::vector<Rank> peers;
+    for (Rank r = 0; r < kRanks; ++r) {
+      if (r != rank) peers.push_back(r);
+    }
+    const std::vector<Rank> none, only_root = {kRoot};
+    EXPECT_EQ(awaited_in(Collective::kAllGather, 0), peers);
+    for (const Collective to_root : {Collective::kGather, Collective::kReduce})
+      EXPECT_EQ(awaited_in(to_root, kRoot), rank == kRoot ? none : only_root) << name(to_root);
+    for (const Collective from_root : {Collective::kScatter, Collective::kBroadcast})
+      EXPECT_EQ(awaited_in(from_root, kRoot), rank == kRoot ? peers : none) << name(from_root);
   });
 }
 

@@ -113,6 +113,7 @@ void QueueControl::finish_reading() noexcept {
 
 Status QueueControl::await_reader(Rank peer, TimeLimit& limit) {
   const auto has_finished = [](const Replica& replica, uint64_t sequence) { return replica.finished >= sequence; };
+  awaited_.push_back(peer);
   return wait(peer, peer + 1, has_finished, limit, "to finish reading");
 }
 

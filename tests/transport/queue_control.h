@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "transport/transport.h"
@@ -61,6 +62,9 @@ class QueueControl final : public Control {
   Status failure() const override;
   Status check_peers() noexcept override { return failure(); }
 
+  // The peers that were awaited since this was asked last, in the order of the waits.
+  std::vector<Rank> take_awaited() { return std::exchange(awaited_, {}); }
+
  private:
   struct Replica {  // of what one rank has said
     std::array<ControlNetwork::Put, 2> announcements;
@@ -78,6 +82,7 @@ class QueueControl final : public Control {
   const Rank rank_;
   uint64_t sequence_ = 0;
   std::vector<std::byte> payload_;
+  std::vector<Rank> awaited_;
   mutable std::mutex mutex_;  // failure() and abort() come from any thread
   mutable std::vector<Replica> replicas_;
   mutable Status failure_;
