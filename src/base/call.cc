@@ -38,4 +38,11 @@ std::string text(const Call& call, std::string_view label) {
   return text;
 }
 
+std::string text(const MessageCall& call, std::string_view label) {
+  std::string text = fmt::format("{} {} {} {} rank {} tag {}", call.is_send ? "send" : "recv", name(call.dtype),
+                                 call.count, call.is_send ? "to" : "from", call.peer, call.tag);
+  if (!label.empty()) fmt::format_to(std::back_inserter(text), " '{}'", label);
+  return text;
+}
+
 }  // namespace shardcomm

@@ -59,4 +59,14 @@ CallFields fields_of(const Call& call) noexcept;
 // "all_gather f32 1024 'gather h.3'": these fields, for people.
 std::string text(const Call& call, std::string_view label);
 
+// One side of a message between two ranks. It has no part in the order of collectives.
+struct MessageCall {
+  bool is_send;
+  DType dtype;
+  Rank peer;
+  int32_t tag;  // negative: the library's own
+  uint64_t count;
+};
+std::string text(const MessageCall& call, std::string_view label);  // "send f32 1024 to rank 1 tag 3 'label'"
+
 }  // namespace shardcomm

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "transport/mapped_control.h"
+#include "transport/mapped_mailbox.h"
 #include "transport/transport.h"
 
 namespace shardcomm {
@@ -15,6 +16,13 @@ constexpr size_t kLeastPartBytes = 64;
 size_t slot_bytes(const Options& options, int size) {
   const size_t parts = static_cast<size_t>(size) * kLeastPartBytes;
   return std::max({kMinimumSlotBytes, parts, options.staging_bytes / kStagingSlots / 64 * 64});
+}
+
+// In the segment of each rank: its control block, its staging ring, its mail.
+size_t mail_offset(const Options& options, int size) {
+  constexpr size_t kPage = 4096;
+  const size_t end = MappedControl::bytes_for(size) + kStagingSlots * slot_bytes(options, size);
+  return (end + kPage - 1) / kPage * kPage;
 }
 
 }  // namespace
@@ -43,7 +51,7 @@ Result<FabricOffer> offer_fabric(std::unique_ptr<Transport> transport, Rank rank
                                                   transport->name()));
   }
   std::unique_ptr<MappedTransport> mapped(static_cast<MappedTransport*>(transport.release()));
-  const size_t bytes = MappedControl::bytes_for(size) + kStagingSlots * slot_bytes(options, size);
+  const size_t bytes = mail_offset(options, size) + MappedMailbox::bytes_for(size);
   SHARDCOMM_TRY_ASSIGN(Segment shared, Segment::create(bytes, fmt::format("control block of rank {}", rank)));
   MappedControl::format(shared.data(), rank, size);
   SHARDCOMM_TRY_ASSIGN(Card transport_card, mapped->card());
@@ -74,6 +82,7 @@ Result<std::unique_ptr<Fabric>> connect_fabric(FabricOffer& offer, std::span<con
   fabric->shared = std::move(offer.shared);
   fabric->windows = std::make_unique<Windows>(std::move(same_process));
   fabric->staging = std::make_unique<StagingRing>(*control, slot_bytes(options, offer.size));
+  fabric->mailbox = std::make_unique<MappedMailbox>(*control, mail_offset(options, offer.size));
   fabric->control = std::move(control);
   return fabric;
 }

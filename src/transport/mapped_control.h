@@ -41,9 +41,11 @@ class MappedControl final : public Control {
   Status failure() const override;
   Status check_peers() noexcept override;
 
-  // --- for what else lies in the same memory (staging_ring.h) ---
+  // --- for what else lies in the same memory (staging_ring.h, mapped_mailbox.h) ---
   Rank rank() const noexcept { return setup_.rank; }
   int size() const noexcept { return setup_.size; }
+  bool is_oversubscribed() const noexcept { return setup_.oversubscribed; }
+  std::chrono::nanoseconds spin_time() const noexcept { return setup_.spin; }
   ControlBlock& own() const noexcept { return *blocks_[static_cast<size_t>(setup_.rank)]; }
   ControlBlock& block(Rank r) const noexcept { return *blocks_[static_cast<size_t>(r)]; }
   // `signal` is in this rank's block.
