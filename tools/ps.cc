@@ -14,6 +14,18 @@ std::string operation_text(const FlightPlace& place) {
   return place.current ? fmt::format("op {} {}", place.current->epoch, place.current->call()) : "";
 }
 
+// The sends and receives that have not ended, the longest first.
+void print_messages(const FlightRecord& record) {
+  constexpr size_t kMostShown = 4;
+  size_t open = 0;
+  for (const FlightMessage& message : record.messages) {
+    if (message.finished_ns != 0 || open++ >= kMostShown) continue;
+    fmt::print("  rank {} {} {} for {}\n", record.rank, message.started_ns == 0 ? "has queued" : "waits in",
+               message.call(), duration_text(record.read_ns - message.enqueued_ns));
+  }
+  if (open > kMostShown) fmt::print("  rank {} and {} more sends and receives\n", record.rank, open - kMostShown);
+}
+
 void print_group(const FlightGroup& group) {
   fmt::print("{}\n", title_of(group));
   const std::vector<FlightPlace> places = group.places();
@@ -36,6 +48,7 @@ void print_group(const FlightGroup& group) {
                                          operation_text(place), operation_width, duration_text(place.for_ns), remarks);
     fmt::print("{}\n", line.substr(0, line.find_last_not_of(' ') + 1));
   }
+  for (const FlightRecord& record : group.records) print_messages(record);
   print_troubles(group);
   fmt::print("\n");
 }
@@ -44,7 +57,10 @@ void print_group(const FlightGroup& group) {
 std::string to_json(const FlightScan& scan, const std::vector<FlightGroup>& groups) {
   auto all = nlohmann::ordered_json::parse(flight_to_json(groups));
   for (auto& group : all["communicators"]) {
-    for (auto& record : group["records"]) record.erase("operations");
+    for (auto& record : group["records"]) {
+      record.erase("operations");
+      record.erase("messages");
+    }
   }
   all["denied_count"] = scan.denied_count;
   all["problems"] = scan.problems;

@@ -10,6 +10,7 @@
 // arguments before any peer is involved; errors found later surface in Work, in health() and in the next call, on
 // every rank. After a failed operation the communicator stays failed: destroy it.
 #pragma once
+#include <chrono>
 #include <memory>
 #include <span>
 #include <string>
@@ -149,6 +150,28 @@ struct BroadcastItem {
   DType dtype;
 };
 
+// Messages between two ranks: matched in order by pair of ranks and tag, beside the order of the collectives. dtype and
+// count of both sides must be equal. A message of up to 4 KiB is buffered: its send ends without its receive. A larger
+// one is read by its receiver from the sender's memory, so its send ends with its receive.
+struct SendArgs {
+  const void* data;  // [count]
+  size_t count;
+  DType dtype;
+  Rank peer;
+  int32_t tag = 0;  // not negative
+  std::string_view label = {};
+  std::chrono::milliseconds timeout = {};  // zero: the communicator's
+};
+struct RecvArgs {
+  void* data;  // [count]
+  size_t count;
+  DType dtype;
+  Rank peer;
+  int32_t tag = 0;
+  std::string_view label = {};
+  std::chrono::milliseconds timeout = {};
+};
+
 // What this rank has moved, counted where it is moved.
 struct TrafficCounters {
   uint64_t operations = 0;
@@ -201,6 +224,19 @@ class SHARDCOMM_EXPORT Communicator {
   Result<Work> all_gather(Bucket& bucket, StreamRef stream);
   Result<Work> all_gather(const MosaicWindow& mosaic, StreamRef stream);  // copies nothing
   Result<Work> reduce_scatter(Bucket& bucket, ReduceOp op, StreamRef stream);
+
+  // Messages between two ranks: from any thread, in any order with the collectives of both, which they do not hold up.
+  // On a host stream they run in its order, so a send that waits for its receive holds up what follows it there.
+  // Work::epoch() is 0. A peer may be this rank.
+  Result<Work> send(const SendArgs& args, StreamRef stream);
+  Result<Work> recv(const RecvArgs& args, StreamRef stream);
+  // All of them as one operation; none waits for another, so two ranks may both send and receive here. Those with equal
+  // pair and tag are matched in the order given. The longest timeout holds for all.
+  Result<Work> send_recv_many(std::span<const SendArgs> sends, std::span<const RecvArgs> receives, StreamRef stream);
+  // Collective over `ranks` only, which all of them name in the same order and which is their order in the new
+  // communicator; the others take no part. Two of them that are made at the same time, on different threads, need
+  // different labels.
+  Result<Communicator> subgroup(std::span<const Rank> ranks, std::string_view label = {});
 
   CollectivePlan explain(const Shape& shape) const;  // what would run, and why
   TrafficCounters traffic() const noexcept;

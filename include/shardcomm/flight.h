@@ -1,7 +1,7 @@
-// The flight recorder, as read from outside. Every communicator keeps its last 1,024 operations where any process of
-// the same user (or root) can read them, while the program runs, hangs, or is stopped: `shardcomm ps` and `shardcomm
-// dump` do. With the option dump_dir each rank also writes them to a JSON file when its communicator fails, and on
-// SIGUSR1. Free functions: any thread.
+// The flight recorder, as read from outside. Every communicator keeps its last 1,024 operations, and as many sends and
+// receives, where any process of the same user (or root) can read them, while the program runs, hangs, or is stopped:
+// `shardcomm ps` and `shardcomm dump` do. With the option dump_dir each rank also writes them to a JSON file when its
+// communicator fails, and on SIGUSR1. Free functions: any thread.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -33,6 +33,23 @@ struct SHARDCOMM_EXPORT FlightOperation {
   std::string call() const;  // "all_gather f32 1024 'gather h.3'": what ranks must agree on
 };
 
+// A send or receive, which has no epoch. Times as above.
+struct SHARDCOMM_EXPORT FlightMessage {
+  uint64_t number = 0;  // of this rank's, in the order in which they were made
+  bool is_send = false;
+  DType dtype = DType::kU8;
+  uint64_t count = 0;
+  Rank peer = 0;
+  int32_t tag = 0;
+  std::string label;
+  int64_t enqueued_ns = 0;
+  int64_t started_ns = 0;
+  int64_t finished_ns = 0;
+  Code outcome = Code::kOk;
+
+  std::string call() const;  // "recv f32 1024 from rank 0 tag 3 'label'"
+};
+
 // One rank of one communicator.
 struct SHARDCOMM_EXPORT FlightRecord {
   uint64_t job = 0;           // of the communicator that this one was split from; else its own
@@ -49,6 +66,7 @@ struct SHARDCOMM_EXPORT FlightRecord {
   int64_t wall_offset_ns = 0;               // wall clock − steady clock, when the communicator was made
   Status failure;                           // of the communicator, as this rank knows it
   std::vector<FlightOperation> operations;  // ascending epochs; what was being written just then is left out
+  std::vector<FlightMessage> messages;      // ascending numbers; likewise
 };
 
 // --- where records come from ---

@@ -28,6 +28,18 @@ Result<Work> submit(Core& core, Operation&& operation, StreamRef stream) {
   return core.submit(operation, stream);
 }
 
+Transfer transfer_of(const SendArgs& args) {
+  return {.call = {.is_send = true, .dtype = args.dtype, .peer = args.peer, .tag = args.tag, .count = args.count},
+          .data = const_cast<std::byte*>(static_cast<const std::byte*>(args.data)),
+          .label = kept_label(args.label)};
+}
+
+Transfer transfer_of(const RecvArgs& args) {
+  return {.call = {.is_send = false, .dtype = args.dtype, .peer = args.peer, .tag = args.tag, .count = args.count},
+          .data = static_cast<std::byte*>(args.data),
+          .label = kept_label(args.label)};
+}
+
 Status check_group(const Communicator::Group& self) {
   if (self.size < 1)
     return Status(Code::kInvalidArgument, fmt::format("a world of {} ranks: at least 1 is needed", self.size));
@@ -237,6 +249,31 @@ Result<Work> Communicator::all_gather(Bucket& bucket, StreamRef stream) {
 Result<Work> Communicator::reduce_scatter(Bucket& bucket, ReduceOp op, StreamRef stream) {
   const BucketLayout& layout = bucket.layout();
   return reduce_scatter({bucket.full(), bucket.shard(), layout.shard_count, layout.dtype, op}, stream);
+}
+
+Result<Work> Communicator::send(const SendArgs& args, StreamRef stream) {
+  const Transfer transfer = transfer_of(args);
+  return impl_->core->submit({&transfer, 1}, stream, args.timeout);
+}
+
+Result<Work> Communicator::recv(const RecvArgs& args, StreamRef stream) {
+  const Transfer transfer = transfer_of(args);
+  return impl_->core->submit({&transfer, 1}, stream, args.timeout);
+}
+
+Result<Work> Communicator::send_recv_many(std::span<const SendArgs> sends, std::span<const RecvArgs> receives,
+                                          StreamRef stream) {
+  std::vector<Transfer> transfers;
+  transfers.reserve(sends.size() + receives.size());
+  std::chrono::milliseconds timeout{};
+  const auto add = [&](const auto& args) {
+    transfers.push_back(transfer_of(args));
+    const auto own = args.timeout.count() == 0 ? options().timeout : args.timeout;
+    timeout = std::max(timeout, std::chrono::duration_cast<std::chrono::milliseconds>(own));
+  };
+  for (const SendArgs& args : sends) add(args);
+  for (const RecvArgs& args : receives) add(args);
+  return impl_->core->submit(transfers, stream, timeout);
 }
 
 CollectivePlan Communicator::explain(const Shape& shape) const {

@@ -16,6 +16,7 @@ Core::Core(Communicator::Group group, const Options& given, Connection connectio
       flight(std::move(connection.flight)),
       health(*fabric->control, *flight, group.rank),
       chooser(std::move(connection.chooser)),
+      messages_(*fabric),
       host_executor_({.timeout = options.timeout,
                       .chunk_bytes = options.chunk_bytes,
                       .copy_threads = connection.copy_threads,

@@ -1,6 +1,8 @@
 // The room of src/core: where a call meets a plan. Core is everything that a communicator is made of, shared by its
 // handle and by the operations still in flight, so that the handle may go first.
 #pragma once
+#include <atomic>
+#include <chrono>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -12,6 +14,7 @@
 #include "core/health.h"
 #include "core/host_executor.h"
 #include "core/known_calls.h"
+#include "messages/messages.h"
 #include "shardcomm/communicator.h"
 
 namespace shardcomm {
@@ -31,8 +34,16 @@ class Core : public std::enable_shared_from_this<Core> {
   // and runs on the calling thread.
   Result<std::vector<std::string>> exchange(std::string_view blob, std::string_view label);
 
-  bool is_idle() const noexcept { return host_executor_.is_idle(next_epoch_); }
-  TrafficCounters traffic() const noexcept { return host_executor_.traffic(); }
+  // Sends and receives (transfers.cc): checked here, recorded, and run on the calling thread or on the thread of the
+  // stream, beside the collectives. Nothing of them need outlive the call.
+  Result<Work> submit(std::span<const Transfer> transfers, StreamRef stream, std::chrono::nanoseconds timeout);
+  // Gives the blobs of some ranks, in the order of `ranks`, to these ranks, by messages with a tag of their own. Its
+  // failure is theirs alone.
+  Result<std::vector<std::string>> exchange_among(std::span<const Rank> ranks, std::string_view blob, int32_t tag,
+                                                  Deadline deadline);
+
+  bool is_idle() const noexcept;
+  TrafficCounters traffic() const noexcept;
   int copy_threads() const noexcept { return host_executor_.copy_threads(); }
 
   const Communicator::Group self;
@@ -44,7 +55,11 @@ class Core : public std::enable_shared_from_this<Core> {
   Chooser chooser;
 
  private:
+  Status run(std::span<const Transfer> transfers, std::span<const uint64_t> records, std::chrono::nanoseconds timeout);
+
   uint64_t next_epoch_ = 1;
+  std::atomic<uint64_t> transfers_in_streams_{0};
+  Messages messages_;
   HostExecutor host_executor_;
   KnownCalls known_calls_;
 };

@@ -30,6 +30,21 @@ void write_entry(JsonWriter& out, const FlightEntry& entry, const TickScale& sca
   out.raw("}");
 }
 
+void write_message(JsonWriter& out, const FlightMessageEntry& entry, const TickScale& scale) noexcept {
+  out.raw("{\"number\":").number(static_cast<int64_t>(entry.number));
+  out.raw(",\"operation\":").text(entry.call.is_send ? "send" : "recv");
+  out.raw(",\"dtype\":").text(name(entry.call.dtype));
+  out.raw(",\"count\":").number(static_cast<int64_t>(entry.call.count));
+  out.raw(",\"peer\":").number(entry.call.peer).raw(",\"tag\":").number(entry.call.tag);
+  out.raw(",\"label\":").text(fixed_text(entry.label, sizeof entry.label));
+  write_time(out, ",\"enqueued_ns\":", scale.steady_ns(entry.enqueued));
+  write_time(out, ",\"started_ns\":", scale.steady_ns(entry.started));
+  write_time(out, ",\"finished_ns\":", scale.steady_ns(entry.finished));
+  out.raw(",\"outcome\":");
+  entry.finished == 0 ? out.raw("null") : out.text(code_name(static_cast<Code>(entry.outcome)));
+  out.raw("}");
+}
+
 }  // namespace
 
 void write_segment(JsonWriter& out, const FlightSegment& segment, std::string_view reason) noexcept {
@@ -61,6 +76,16 @@ void write_segment(JsonWriter& out, const FlightSegment& segment, std::string_vi
     out.raw(separator);
     separator = ",\n";
     write_entry(out, entry, scale);
+  }
+  out.raw("\n],\"messages\":[");
+  const uint64_t newest_number = newest_message(segment);
+  separator = "\n";
+  for (uint64_t number = oldest_epoch(newest_number); number <= newest_number; ++number) {
+    FlightMessageEntry entry;
+    if (!read_message(segment, number, entry)) continue;
+    out.raw(separator);
+    separator = ",\n";
+    write_message(out, entry, scale);
   }
   out.raw("\n]}\n");
 }

@@ -42,6 +42,11 @@ class FlightRecorder {
   void start(uint64_t epoch, uint64_t now) noexcept;
   void finish(uint64_t epoch, Code outcome) noexcept;
 
+  // A send or receive: any thread. enqueue gives its number, for the others.
+  uint64_t enqueue(const MessageCall& call, std::string_view label) noexcept;
+  void start_message(uint64_t number) noexcept;
+  void finish_message(uint64_t number, Code outcome) noexcept;
+
   // The communicator's failure; only the first is kept, and dumped if there is a dump_dir. Any thread.
   void fail(const Status& why) noexcept;
 
@@ -56,6 +61,7 @@ class FlightRecorder {
   FlightSegment* segment_ = nullptr;
   int fd_ = -1;
   bool counter_ticks_ = false;
+  std::atomic<uint64_t> messages_{0};  // enqueued so far
   Place place_;
   Birthplace birthplace_;
   // Of dumps; made beforehand, since a signal handler cannot. Empty without a dump_dir.

@@ -106,6 +106,10 @@ std::string_view name(FlightState state) noexcept {
 
 std::string FlightOperation::call() const { return text(call_of(*this), label); }
 
+std::string FlightMessage::call() const {
+  return text({.is_send = is_send, .dtype = dtype, .peer = peer, .tag = tag, .count = count}, label);
+}
+
 std::vector<FlightPlace> FlightGroup::places() const {
   std::vector<Progress> progress;
   for (const FlightRecord& record : records) progress.push_back(progress_of(record));

@@ -33,6 +33,22 @@ FlightOperation operation_of(const FlightEntry& entry, const TickScale& scale) {
   return operation;
 }
 
+FlightMessage message_of(const FlightMessageEntry& entry, const TickScale& scale) {
+  FlightMessage message;
+  message.number = entry.number;
+  message.is_send = entry.call.is_send;
+  message.dtype = entry.call.dtype;
+  message.count = entry.call.count;
+  message.peer = entry.call.peer;
+  message.tag = entry.call.tag;
+  message.label = fixed_text(entry.label, sizeof entry.label);
+  message.enqueued_ns = scale.steady_ns(entry.enqueued);
+  message.started_ns = scale.steady_ns(entry.started);
+  message.finished_ns = scale.steady_ns(entry.finished);
+  message.outcome = static_cast<Code>(entry.outcome);
+  return message;
+}
+
 Status no_record(const std::string& path, std::string_view why) {
   return Status(Code::kDataLoss, fmt::format("{} is no flight record: {}", path, why));
 }
@@ -111,6 +127,11 @@ FlightRecord record_of(const FlightSegment& segment) {
   for (uint64_t epoch = oldest_epoch(newest); epoch <= newest; ++epoch) {
     FlightEntry entry;
     if (read_entry(segment, epoch, entry)) record.operations.push_back(operation_of(entry, scale));
+  }
+  const uint64_t newest_number = newest_message(segment);
+  for (uint64_t number = oldest_epoch(newest_number); number <= newest_number; ++number) {
+    FlightMessageEntry entry;
+    if (read_message(segment, number, entry)) record.messages.push_back(message_of(entry, scale));
   }
   return record;
 }

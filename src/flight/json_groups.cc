@@ -30,6 +30,20 @@ Json operation_json(const FlightOperation& operation) {
   return json;
 }
 
+Json message_json(const FlightMessage& message) {
+  return {{"number", message.number},
+          {"operation", message.is_send ? "send" : "recv"},
+          {"dtype", name(message.dtype)},
+          {"count", message.count},
+          {"peer", message.peer},
+          {"tag", message.tag},
+          {"label", message.label},
+          {"enqueued_ns", time_or_null(message.enqueued_ns)},
+          {"started_ns", time_or_null(message.started_ns)},
+          {"finished_ns", time_or_null(message.finished_ns)},
+          {"outcome", message.finished_ns == 0 ? Json() : Json(code_name(message.outcome))}};
+}
+
 Json place_json(const FlightPlace& place) {
   return {{"state", name(place.state)},
           {"for_ns", place.for_ns},
@@ -44,6 +58,8 @@ Json record_json(const FlightRecord& record, const FlightPlace& place) {
     failure = {{"code", code_name(record.failure.code())}, {"message", record.failure.message()}};
   Json operations = Json::array();
   for (const FlightOperation& operation : record.operations) operations.push_back(operation_json(operation));
+  Json messages = Json::array();
+  for (const FlightMessage& message : record.messages) messages.push_back(message_json(message));
   return {{"format", "shardcomm-flight"},
           {"format_version", kFlightFormatVersion},
           {"version", record.version},
@@ -61,7 +77,8 @@ Json record_json(const FlightRecord& record, const FlightPlace& place) {
           {"wall_offset_ns", record.wall_offset_ns},
           {"place", place_json(place)},
           {"failure", failure},
-          {"operations", std::move(operations)}};
+          {"operations", std::move(operations)},
+          {"messages", std::move(messages)}};
 }
 
 }  // namespace

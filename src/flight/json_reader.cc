@@ -114,6 +114,39 @@ Result<FlightOperation> operation_of(const Json& json) {
   return operation;
 }
 
+Result<FlightMessage> message_of(const Json& json) {
+  if (!json.is_object()) return damaged("a message is not an object");
+  FlightMessage message;
+  Fields fields(json);
+  fields.integer("number", message.number);
+  const auto parse_side = [](std::string_view text) -> std::optional<bool> {
+    return text == "send" || text == "recv" ? std::optional(text == "send") : std::nullopt;
+  };
+  fields.word("operation", parse_side, message.is_send);
+  fields.word("dtype", parse_dtype, message.dtype);
+  fields.integer("count", message.count);
+  fields.integer("peer", message.peer);
+  fields.integer("tag", message.tag);
+  fields.text("label", message.label);
+  fields.time("enqueued_ns", message.enqueued_ns);
+  fields.time("started_ns", message.started_ns);
+  fields.time("finished_ns", message.finished_ns);
+  if (message.finished_ns != 0) fields.word("outcome", parse_code, message.outcome);
+  SHARDCOMM_TRY(fields.status());
+  return message;
+}
+
+// Records of earlier versions have none.
+Status read_messages(const Json& json, std::vector<FlightMessage>& messages) {
+  if (!json.contains("messages")) return {};
+  if (!json["messages"].is_array()) return damaged("'messages' is not a list");
+  for (const Json& element : json["messages"]) {
+    SHARDCOMM_TRY_ASSIGN(FlightMessage message, message_of(element));
+    messages.push_back(std::move(message));
+  }
+  return {};
+}
+
 Status read_failure(const Json& json, Status& failure) {
   if (json.is_null()) return {};
   if (!json.is_object()) return damaged("'failure' is not an object");
@@ -172,6 +205,7 @@ Result<FlightRecord> record_of(const Json& json) {
   SHARDCOMM_TRY(fields.status());
   SHARDCOMM_TRY(read_failure(json["failure"], record.failure));
   SHARDCOMM_TRY(read_operations(json["operations"], record.operations));
+  SHARDCOMM_TRY(read_messages(json, record.messages));
   return record;
 }
 

@@ -60,6 +60,40 @@ bool read_entry(const FlightSegment& segment, uint64_t epoch, FlightEntry& entry
   return false;
 }
 
+bool read_message(const FlightSegment& segment, uint64_t number, FlightMessageEntry& entry) noexcept {
+  const FlightMessageRecord& record = segment.messages[number % kFlightCapacity];
+  for (int look = 0; look < kLooks; ++look) {
+    const uint64_t version = record.version.load(kAcquire);
+    if (version > 2 * number) return false;  // overwritten
+    if (version != 2 * number) continue;
+    const uint64_t call = record.call.load(kAcquire);
+    entry = {.number = number,
+             .call = {.is_send = (call & 1) != 0,
+                      .dtype = static_cast<DType>(static_cast<uint8_t>(call >> 8)),
+                      .peer = static_cast<Rank>(record.peer.load(kAcquire)),
+                      .tag = static_cast<int32_t>(call >> 32),
+                      .count = record.count.load(kAcquire)},
+             .enqueued = record.enqueued.load(kAcquire),
+             .started = record.started.load(kAcquire),
+             .finished = record.finished.load(kAcquire),
+             .outcome = 0,
+             .label = {}};
+    if (entry.finished != 0) entry.outcome = static_cast<int32_t>(record.outcome.load(kAcquire));
+    uint64_t label[kFlightLabelWords];
+    for (size_t i = 0; i < kFlightLabelWords; ++i) label[i] = record.label[i].load(kAcquire);
+    std::memcpy(entry.label, label, std::min<size_t>(static_cast<uint8_t>(call >> 24), kLabelBytes - 1));
+    if (record.version.load(std::memory_order_relaxed) == version) return true;
+  }
+  return false;
+}
+
+uint64_t newest_message(const FlightSegment& segment) noexcept {
+  uint64_t newest = 0;
+  for (const FlightMessageRecord& record : segment.messages)
+    newest = std::max(newest, record.version.load(kAcquire) / 2);
+  return newest;
+}
+
 uint64_t newest_epoch(const FlightSegment& segment) noexcept {
   uint64_t newest = 0;
   for (const FlightCallRecord& record : segment.calls) newest = std::max(newest, record.version.load(kAcquire) / 2);

@@ -1,9 +1,10 @@
 // What a flight recorder's segment looks like: a page with the header, then kFlightCapacity calls and as many runs,
-// both used in turn by epoch. The owner's process writes it, any process may read it at any moment, and neither waits
-// for the other:
+// both used in turn by epoch, then as many messages. The owner's process writes it, any process may read it at any
+// moment, and neither waits for the other:
 //
 //   calls   written by the thread that makes the calls, one at a time: the operation and when it was enqueued
 //   runs    written by the thread whose turn it is, one at a time:     when it started, finished, and how it ended
+//   messages  sends and receives, in turn by a number of their own; each is written by the threads that make and run it
 //
 // A record's first word is its version: 2 × epoch once it is whole, 2 × epoch − 1 while it is being written. Every word
 // is stored with release and loaded with acquire, so a reader that sees a new word sees the odd version when it looks
@@ -19,7 +20,7 @@
 namespace shardcomm {
 
 inline constexpr uint64_t kFlightMagic = 0x31746c666d6d6373;  // "scmmflt1" in memory
-inline constexpr uint32_t kFlightLayout = 1;                  // raise when anything below changes
+inline constexpr uint32_t kFlightLayout = 2;                  // raise when anything below changes
 inline constexpr char kFlightName[] = "shardcomm-flight";     // of the memfd
 inline constexpr size_t kFlightCapacity = 1024;
 inline constexpr size_t kFlightLabelWords = kLabelBytes / sizeof(uint64_t);
@@ -56,6 +57,19 @@ struct FlightRunRecord {
 };
 static_assert(sizeof(FlightRunRecord) == 32);
 
+struct FlightMessageRecord {
+  FlightWord version;  // of the message's number
+  FlightWord call;     // 1 for a send, dtype, unused, bytes of the label (8 bits each), tag (32)
+  FlightWord peer;
+  FlightWord count;
+  FlightWord enqueued;  // ticks
+  FlightWord started;
+  FlightWord outcome;  // a Code; stored before `finished`
+  FlightWord finished;
+  FlightWord label[kFlightLabelWords];
+};
+static_assert(sizeof(FlightMessageRecord) == 96);
+
 // Written before `magic`, except for what is atomic.
 struct FlightHeader {
   std::atomic<uint64_t> magic;
@@ -86,6 +100,7 @@ struct FlightSegment {
   };
   FlightCallRecord calls[kFlightCapacity];
   FlightRunRecord runs[kFlightCapacity];
+  FlightMessageRecord messages[kFlightCapacity];
 };
 
 // One operation, read whole. Owns nothing and is read without allocating, so that a signal handler can.
@@ -97,9 +112,20 @@ struct FlightEntry {
   char label[kLabelBytes];
 };
 
+// One send or receive, in the same way.
+struct FlightMessageEntry {
+  uint64_t number;
+  MessageCall call;
+  uint64_t enqueued, started, finished;
+  int32_t outcome;
+  char label[kLabelBytes];
+};
+
 // What slot epoch % kFlightCapacity holds. False where that is no whole record of this epoch: never used, used by
 // another, or, after several looks, still being written (by a thread that a signal or a stop has interrupted).
 bool read_entry(const FlightSegment& segment, uint64_t epoch, FlightEntry& entry) noexcept;
+bool read_message(const FlightSegment& segment, uint64_t number, FlightMessageEntry& entry) noexcept;
+uint64_t newest_message(const FlightSegment& segment) noexcept;
 // 0 where nothing was recorded.
 uint64_t newest_epoch(const FlightSegment& segment) noexcept;
 // First of those that may still be there.

@@ -143,6 +143,38 @@ void FlightRecorder::finish(uint64_t epoch, Code outcome) noexcept {
   record.finished.store(now(), kRelease);
 }
 
+uint64_t FlightRecorder::enqueue(const MessageCall& call, std::string_view label) noexcept {
+  const uint64_t number = messages_.fetch_add(1, std::memory_order_relaxed) + 1;
+  FlightMessageRecord& record = segment_->messages[number % kFlightCapacity];
+  label = kept_label(label);
+  record.version.store(2 * number - 1, std::memory_order_relaxed);
+  record.call.store((call.is_send ? 1U : 0U) | static_cast<uint64_t>(call.dtype) << 8 | label.size() << 24 |
+                        static_cast<uint64_t>(static_cast<uint32_t>(call.tag)) << 32,
+                    kRelease);
+  record.peer.store(static_cast<uint64_t>(call.peer), kRelease);
+  record.count.store(call.count, kRelease);
+  record.enqueued.store(now(), kRelease);
+  record.started.store(0, kRelease);
+  record.outcome.store(0, kRelease);
+  record.finished.store(0, kRelease);
+  if (!label.empty()) store_label(record.label, label);
+  record.version.store(2 * number, kRelease);
+  return number;
+}
+
+// One that has been overwritten meanwhile, by a thousand later ones, is left alone.
+void FlightRecorder::start_message(uint64_t number) noexcept {
+  FlightMessageRecord& record = segment_->messages[number % kFlightCapacity];
+  if (record.version.load(std::memory_order_relaxed) == 2 * number) record.started.store(now(), kRelease);
+}
+
+void FlightRecorder::finish_message(uint64_t number, Code outcome) noexcept {
+  FlightMessageRecord& record = segment_->messages[number % kFlightCapacity];
+  if (record.version.load(std::memory_order_relaxed) != 2 * number) return;
+  record.outcome.store(static_cast<uint64_t>(outcome), kRelease);
+  record.finished.store(now(), kRelease);
+}
+
 void FlightRecorder::fail(const Status& why) noexcept {
   if (!birthplace_.is_here()) return;
   FlightHeader& header = segment_->header;

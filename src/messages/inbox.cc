@@ -103,7 +103,8 @@ std::string Inbox::waiting_text() {
     fmt::format_to(std::back_inserter(text), "{}send {} {} tag {}", text.empty() ? "" : ", ",
                    name(message.envelope.dtype), message.envelope.count, message.envelope.tag);
   }
-  if (waiting_.size() > kMostNamed) fmt::format_to(std::back_inserter(text), ", and {} more", waiting_.size() - kMostNamed);
+  if (waiting_.size() > kMostNamed)
+    fmt::format_to(std::back_inserter(text), ", and {} more", waiting_.size() - kMostNamed);
   return text;
 }
 

@@ -52,7 +52,7 @@ class Inbox {
 
   Mailbox* mailbox_ = nullptr;
   Rank peer_ = 0;
-  std::mutex mutex_;  // of all that follows, and of looking at the peer's posts
+  std::mutex mutex_;            // of all that follows, and of looking at the peer's posts
   std::list<Waiting> waiting_;  // in the order in which they came
   std::array<Fragments, kMailTickets> fragments_;
 };

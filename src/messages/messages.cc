@@ -1,7 +1,7 @@
 #include "messages/messages.h"
 
-#include "messages/exchange.h"
 #include "messages/inbox.h"
+#include "messages/transfer_group.h"
 
 namespace shardcomm {
 
@@ -16,7 +16,7 @@ Messages::Messages(Fabric& fabric)
 Messages::~Messages() = default;
 
 Status Messages::run(std::span<const Transfer> transfers, TimeLimit& limit) {
-  return Exchange(*this, transfers).run(limit);
+  return TransferGroup(*this, transfers).run(limit);
 }
 
 }  // namespace shardcomm

@@ -51,9 +51,9 @@ class Messages {
   uint64_t count() const noexcept { return count_.load(std::memory_order_relaxed); }  // that have ended well
 
  private:
-  friend class Exchange;
+  friend class TransferGroup;
   Fabric& fabric_;
-  const std::unique_ptr<Inbox[]> inboxes_;                 // by peer
+  const std::unique_ptr<Inbox[]> inboxes_;                  // by peer
   const std::unique_ptr<std::atomic<uint64_t>[]> tickets_;  // by peer; bit i: ticket i is in use
   std::atomic<uint64_t> bytes_sent_{0}, bytes_received_{0}, count_{0};
 };

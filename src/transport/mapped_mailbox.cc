@@ -15,9 +15,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kSlots = 16;         // posts from one rank to another that have not been popped
-constexpr int kPollsPerLook = 16;     // calls of `ready` between looks at the clock
-constexpr int kTurns = 64;            // that a rank leaves to others, at least, before it sleeps
+constexpr size_t kSlots = 16;      // posts from one rank to another that have not been popped
+constexpr int kPollsPerLook = 16;  // calls of `ready` between looks at the clock
+constexpr int kTurns = 64;         // that a rank leaves to others, at least, before it sleeps
 constexpr std::chrono::milliseconds kLongestYield{1};
 
 }  // namespace

@@ -3,7 +3,8 @@
 //
 //   slot        a sequence number, then envelope and payload: a message of up to 40 bytes is one cache line
 //   taken       how many posts of a peer this rank has popped, ever; the poster reuses a slot when it has been taken
-//   doorbell    a word on which all waiting threads of the rank sleep. Peers ring it after a post or an acknowledgement,
+//   doorbell    a word on which all waiting threads of the rank sleep. Peers ring it after a post or an
+//   acknowledgement,
 //               but only where somebody sleeps: the one word of a rank that others write, for it carries no data
 //
 // A sleeper counts itself and then looks for what it waits for; whoever posts stores the sequence number and then looks

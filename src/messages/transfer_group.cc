@@ -1,4 +1,4 @@
-#include "messages/exchange.h"
+#include "messages/transfer_group.h"
 
 #include <fmt/format.h>
 
@@ -22,7 +22,7 @@ size_t index(Rank rank) noexcept { return static_cast<size_t>(rank); }
 
 }  // namespace
 
-Exchange::Exchange(Messages& messages, std::span<const Transfer> transfers)
+TransferGroup::TransferGroup(Messages& messages, std::span<const Transfer> transfers)
     : messages_(messages),
       fabric_(messages.fabric_),
       mailbox_(*messages.fabric_.mailbox),
@@ -34,7 +34,7 @@ Exchange::Exchange(Messages& messages, std::span<const Transfer> transfers)
 }
 
 // Pieces may come yet, after a failure; the memory that they were for does not outlive this.
-Exchange::~Exchange() {
+TransferGroup::~TransferGroup() {
   if (unfinished_ == 0) return;
   for (size_t i = 0; i < transfers_.size(); ++i) {
     const MessageCall& call = transfers_[i].call;
@@ -44,7 +44,7 @@ Exchange::~Exchange() {
 }
 
 // Sends to one peer are posted in order, and receives with one tag meet their messages in order.
-void Exchange::find_order() {
+void TransferGroup::find_order() {
   std::map<std::tuple<bool, Rank, int32_t>, int32_t> last;
   for (size_t i = 0; i < transfers_.size(); ++i) {
     const MessageCall& call = transfers_[i].call;
@@ -53,11 +53,11 @@ void Exchange::find_order() {
   }
 }
 
-bool Exchange::may_begin(const State& state) const noexcept {
+bool TransferGroup::may_begin(const State& state) const noexcept {
   return state.after < 0 || states_[static_cast<size_t>(state.after)].stage != Stage::kBegin;
 }
 
-Status Exchange::run(TimeLimit& limit) {
+Status TransferGroup::run(TimeLimit& limit) {
   const std::function<bool()> ready = [this] { return is_ready(); };
   while (!advance()) {
     const Deadline look = std::min(limit.deadline(), Clock::now() + kSlice);
@@ -68,7 +68,7 @@ Status Exchange::run(TimeLimit& limit) {
 }
 
 // A peer may need room in this rank's mailbox before it comes to what this rank waits for.
-bool Exchange::is_ready() {
+bool TransferGroup::is_ready() {
   constexpr int kFewLooks = 32;
   if (advance()) return true;
   if (looks_ < kFewLooks) {
@@ -79,7 +79,7 @@ bool Exchange::is_ready() {
   return false;
 }
 
-bool Exchange::advance() {
+bool TransferGroup::advance() {
   for (size_t i = 0; i < transfers_.size() && failure_.ok(); ++i) {
     State& state = states_[i];
     if (state.stage == Stage::kFinished) continue;
@@ -89,7 +89,7 @@ bool Exchange::advance() {
   return unfinished_ == 0 || !failure_.ok();
 }
 
-Status Exchange::advance_send(const Transfer& send, State& state) {
+Status TransferGroup::advance_send(const Transfer& send, State& state) {
   const Rank peer = send.call.peer;
   if (state.stage == Stage::kBegin) return may_begin(state) ? post(send, state) : Status();
   const uint64_t answers = mailbox_.acknowledgements(peer, state.ticket) - state.acknowledged;
@@ -102,9 +102,10 @@ Status Exchange::advance_send(const Transfer& send, State& state) {
 }
 
 // Leaves the send as it is where the peer's mailbox is full or all tickets are in use.
-Status Exchange::post(const Transfer& send, State& state) {
+Status TransferGroup::post(const Transfer& send, State& state) {
   const MessageCall& call = send.call;
-  Envelope envelope{.tag = call.tag, .kind = EnvelopeKind::kEager, .dtype = call.dtype, .ticket = 0, .count = call.count};
+  Envelope envelope{
+      .tag = call.tag, .kind = EnvelopeKind::kEager, .dtype = call.dtype, .ticket = 0, .count = call.count};
   if (send.bytes() <= kMailPayloadBytes) {
     if (mailbox_.try_post(call.peer, envelope, {send.data, send.bytes()})) finish(send, state);
     return {};
@@ -134,7 +135,7 @@ Status Exchange::post(const Transfer& send, State& state) {
   return {};
 }
 
-void Exchange::post_pieces(const Transfer& send, State& state) {
+void TransferGroup::post_pieces(const Transfer& send, State& state) {
   while (state.sent_bytes < send.bytes()) {
     const size_t bytes = std::min(kMailPayloadBytes, send.bytes() - state.sent_bytes);
     const Envelope envelope{.tag = send.call.tag,
@@ -147,7 +148,7 @@ void Exchange::post_pieces(const Transfer& send, State& state) {
   }
 }
 
-Status Exchange::advance_receive(const Transfer& receive, State& state) {
+Status TransferGroup::advance_receive(const Transfer& receive, State& state) {
   Inbox& inbox = messages_.inboxes_[index(receive.call.peer)];
   if (state.stage == Stage::kBegin) {
     if (!may_begin(state)) return {};
@@ -161,15 +162,12 @@ Status Exchange::advance_receive(const Transfer& receive, State& state) {
   return {};
 }
 
-Status Exchange::meet(const Transfer& receive, State& state, const Inbox::Found& found) {
+Status TransferGroup::meet(const Transfer& receive, State& state, const Inbox::Found& found) {
   const Envelope& envelope = found.envelope;
   const Rank peer = receive.call.peer;
   if (envelope.dtype != receive.call.dtype || envelope.count != receive.call.count) {
-    const MessageCall sent{.is_send = true,
-                           .dtype = envelope.dtype,
-                           .peer = fabric_.rank,
-                           .tag = envelope.tag,
-                           .count = envelope.count};
+    const MessageCall sent{
+        .is_send = true, .dtype = envelope.dtype, .peer = fabric_.rank, .tag = envelope.tag, .count = envelope.count};
     return Status(Code::kFailedPrecondition, fmt::format("rank {} {}; rank {} {}", peer, text(sent, ""), fabric_.rank,
                                                          text(receive.call, receive.label)))
         .context("matching sends and receives");
@@ -192,7 +190,7 @@ Status Exchange::meet(const Transfer& receive, State& state, const Inbox::Found&
   return {};
 }
 
-Status Exchange::copy(const Transfer& receive, const SourceEntry& source) {
+Status TransferGroup::copy(const Transfer& receive, const SourceEntry& source) {
   SourceLookup windows(*fabric_.windows);
   const std::byte* const mapped = windows.locate(receive.call.peer, source);
   if (mapped == nullptr) return fabric_.read(receive.call.peer, receive.data, source.address, receive.bytes());
@@ -200,7 +198,7 @@ Status Exchange::copy(const Transfer& receive, const SourceEntry& source) {
   return kernels::launch(launch, StreamRef::caller());
 }
 
-void Exchange::finish(const Transfer& transfer, State& state) noexcept {
+void TransferGroup::finish(const Transfer& transfer, State& state) noexcept {
   state.stage = Stage::kFinished;
   --unfinished_;
   auto& bytes = transfer.call.is_send ? messages_.bytes_sent_ : messages_.bytes_received_;
@@ -209,7 +207,7 @@ void Exchange::finish(const Transfer& transfer, State& state) noexcept {
 }
 
 // Ok means: go on waiting.
-Status Exchange::check(TimeLimit& limit) {
+Status TransferGroup::check(TimeLimit& limit) {
   SHARDCOMM_TRY(fabric_.control->failure());
   for (size_t i = 0; i < transfers_.size(); ++i) {
     if (states_[i].stage == Stage::kFinished || !mailbox_.has_left(transfers_[i].call.peer)) continue;
@@ -219,12 +217,13 @@ Status Exchange::check(TimeLimit& limit) {
                                                transfers_[i].call.peer, late_text()));
   }
   SHARDCOMM_TRY(fabric_.control->check_peers());
-  return Clock::now() < limit.deadline() ? Status()
-                                         : Status(Code::kTimedOut, fmt::format("rank {}: {}", fabric_.rank, late_text()));
+  return Clock::now() < limit.deadline()
+             ? Status()
+             : Status(Code::kTimedOut, fmt::format("rank {}: {}", fabric_.rank, late_text()));
 }
 
 // "recv f32 1024 from rank 0 tag 3: no such message has come; send f32 5 tag 7 waits for its receive"
-std::string Exchange::late_text() {
+std::string TransferGroup::late_text() {
   const auto late = std::ranges::find_if(states_, [](const State& state) { return state.stage != Stage::kFinished; });
   const Transfer& transfer = transfers_[static_cast<size_t>(late - states_.begin())];
   std::string message = text(transfer.call, transfer.label);

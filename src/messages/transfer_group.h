@@ -9,20 +9,20 @@
 namespace shardcomm {
 
 // One thread.
-class Exchange {
+class TransferGroup {
  public:
-  Exchange(Messages& messages, std::span<const Transfer> transfers);
-  ~Exchange();
-  Exchange(const Exchange&) = delete;
-  Exchange& operator=(const Exchange&) = delete;
+  TransferGroup(Messages& messages, std::span<const Transfer> transfers);
+  ~TransferGroup();
+  TransferGroup(const TransferGroup&) = delete;
+  TransferGroup& operator=(const TransferGroup&) = delete;
 
   Status run(TimeLimit& limit);
 
  private:
   enum class Stage : uint8_t {
-    kBegin,     // a send that has not been posted; a receive that has not met its message
-    kPosted,    // a direct or staged send, not acknowledged
-    kPieces,    // a staged message under way
+    kBegin,   // a send that has not been posted; a receive that has not met its message
+    kPosted,  // a direct or staged send, not acknowledged
+    kPieces,  // a staged message under way
     kFinished,
   };
   struct State {
