@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <numeric>
 
@@ -97,7 +98,21 @@ Place Step::output_of(size_t members, size_t member) const {
   return in_place && of_shards ? Place{in.buffer, in.first + before(members, member)} : out;
 }
 
+size_t Step::receiver(size_t members) const {
+  if (members == 1) return 0;
+  return (sender(members) + 1 + root_draw / members % (members - 1)) % members;
+}
+
+int32_t Step::tag() const { return static_cast<int32_t>(stream + Program::kStreams * (number % 2)); }
+
 std::vector<ProgramMove> Step::moves_of(size_t n, size_t me) const {
+  if (kind == Kind::kCollective) return moves_of_collective(n, me);
+  if (kind == Kind::kRing) return {{0, count, static_cast<int>((me + n - 1) % n), 0}};
+  if (me != receiver(n)) return {};
+  return {{0, count, static_cast<int>(sender(n)), 0}};
+}
+
+std::vector<ProgramMove> Step::moves_of_collective(size_t n, size_t me) const {
   std::vector<ProgramMove> moves;
   const Rank from_root = root(n);
   const bool is_root = me == static_cast<size_t>(from_root);
@@ -160,19 +175,22 @@ std::vector<ProgramMove> Step::moves_of(size_t n, size_t me) const {
 }
 
 std::string Step::text() const {
-  const std::string what = kind == Kind::kFill ? "fill" : std::string(name(collective));
+  constexpr std::string_view kKinds[] = {"fill", "", "message", "ring"};
+  const std::string what(kind == Kind::kCollective ? name(collective) : kKinds[static_cast<size_t>(kind)]);
   return "step " + std::to_string(number) + " " + what + " " + std::string(name(dtype)) + " " + std::to_string(count) +
          (in_place ? " in place" : "") + ", grouping " + std::to_string(grouping) + ", stream " +
          std::to_string(stream) + ", seed " + std::to_string(seed);
 }
 
-// A third of the steps fill, so that values stay varied.
+// A quarter of the steps fill, so that values stay varied.
 Step Program::next() {
   constexpr size_t kHalf = kBufferElements / 2;
   Step step;
   step.number = ++number_;
   step.seed = seed_;
-  step.kind = draw_.below(3) == 0 ? Step::Kind::kFill : Step::Kind::kCollective;
+  constexpr Step::Kind kKinds[] = {Step::Kind::kFill, Step::Kind::kFill, Step::Kind::kMessage, Step::Kind::kRing};
+  const size_t kind = draw_.below(8);
+  step.kind = kind < std::size(kKinds) ? kKinds[kind] : Step::Kind::kCollective;
   step.grouping = draw_.below(groupings_.size());
   step.stream = draw_.below(kStreams);
   step.collective = static_cast<Collective>(draw_.below(kCollectiveCount));
@@ -184,7 +202,7 @@ Step Program::next() {
   step.count = draw_.count(takes_parts ? kHalf / static_cast<size_t>(ranks_) : kHalf);
   step.root_draw = draw_.below(1024);
   step.items = has.is_many ? draw_.below(24) + 1 : 0;
-  step.in_place = draw_in_place(step.collective, draw_);
+  step.in_place = draw_in_place(step.collective, draw_) && step.kind == Step::Kind::kCollective;
   step.in = {draw_.below(kBuffers), draw_.below(kHalf)};
   step.out = {1 - step.in.buffer, draw_.below(kHalf)};
   return step;

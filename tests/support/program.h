@@ -2,9 +2,10 @@
 // steps one after the other, for all ranks, on plain memory.
 //
 // A rank's memory is some buffers of each dtype. A step fills a stretch of one, each rank with values of its own, or is
-// one operation of all groups of one grouping of the ranks. What an operation does is a list of moves for each member:
-// from a stretch of another member's input, or from the reduction of all inputs, to a stretch of its output. A new kind
-// of operation needs its moves in moves_of(), its extents and places in Step, and its call in program_run.cc.
+// one operation of all groups of one grouping of the ranks: a collective, a message from one member to another, or a
+// ring of messages. What an operation does is a list of moves for each member: from a stretch of another member's
+// input, or from the reduction of all inputs, to a stretch of its output. A new kind of operation needs its moves in
+// moves_of(), its extents and places in Step, and its call in program_run.cc.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -39,7 +40,7 @@ struct ProgramMove {
 };
 
 struct Step {
-  enum class Kind : uint8_t { kFill, kCollective } kind = Kind::kFill;
+  enum class Kind : uint8_t { kFill, kCollective, kMessage, kRing } kind = Kind::kFill;
   uint64_t number = 0, seed = 0;  // of the program; the two together draw what follows from a step
   size_t grouping = 0, stream = 0;
   Collective collective{};
@@ -50,6 +51,11 @@ struct Step {
   Place in{}, out{};  // as if not in place
 
   Rank root(size_t members) const { return static_cast<Rank>(root_draw % members); }
+  // The ends of a message; the same member where there is only one.
+  size_t sender(size_t members) const { return root_draw % members; }
+  size_t receiver(size_t members) const;
+  // Messages of equal pair and tag are matched in order, so they are all on one stream.
+  int32_t tag() const;
   // Of the ragged forms by member, and of all_to_all_v by pair.
   size_t ragged_count(size_t member) const { return random_bits(seed + number, member) % (count + 1); }
   size_t pair_count(size_t source, size_t reader) const;
@@ -60,6 +66,9 @@ struct Step {
   Place output_of(size_t members, size_t member) const;
   std::vector<ProgramMove> moves_of(size_t members, size_t member) const;
   std::string text() const;
+
+ private:
+  std::vector<ProgramMove> moves_of_collective(size_t members, size_t member) const;
 };
 
 class Program {

@@ -91,6 +91,8 @@ void ProgramRun::call(const Step& step) {
   std::optional<Communicator>& group = groups_[step.grouping];
   if (!group) return;
   const auto members = static_cast<size_t>(group->size()), me = static_cast<size_t>(group->rank());
+  const bool is_message = step.kind == Step::Kind::kMessage;
+  if (is_message && me != step.sender(members) && me != step.receiver(members)) return;
   const Place in = step.input_of(members, me), out = step.output_of(members, me);
   const StreamRef stream = stream_of(step);
   Use &read = use_of(step, in), &written = use_of(step, out);
@@ -104,7 +106,23 @@ void ProgramRun::call(const Step& step) {
   in_flight_.push_back(*work);
 }
 
+// A message to itself is sent and received as one operation: a send alone may wait for its receive.
 Result<Work> ProgramRun::make_call(const Step& step, const Arguments& given, StreamRef stream) {
+  if (step.kind == Step::Kind::kCollective) return make_collective_call(step, given, stream);
+  Communicator& comm = *groups_[step.grouping];
+  const auto& [in, out, members, me] = given;
+  const bool is_message = step.kind == Step::Kind::kMessage && members > 1;
+  const size_t to = is_message ? step.receiver(members) : (me + 1) % members;
+  const size_t from = is_message ? step.sender(members) : (me + members - 1) % members;
+  const SendArgs send{
+      .data = in, .count = step.count, .dtype = step.dtype, .peer = static_cast<Rank>(to), .tag = step.tag()};
+  const RecvArgs recv{
+      .data = out, .count = step.count, .dtype = step.dtype, .peer = static_cast<Rank>(from), .tag = step.tag()};
+  if (!is_message) return comm.send_recv_many({&send, 1}, {&recv, 1}, stream);
+  return me == from ? comm.send(send, stream) : comm.recv(recv, stream);
+}
+
+Result<Work> ProgramRun::make_collective_call(const Step& step, const Arguments& given, StreamRef stream) {
   Communicator& comm = *groups_[step.grouping];
   const auto& [in, out, members, me] = given;
   const Rank root = step.root(members);

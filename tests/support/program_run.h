@@ -34,6 +34,7 @@ class ProgramRun {
   void fill_here(const Step& step);
   void call(const Step& step);
   Result<Work> make_call(const Step& step, const Arguments& given, StreamRef stream);
+  Result<Work> make_collective_call(const Step& step, const Arguments& given, StreamRef stream);
   Result<Work> make_ragged_call(const Step& step, const Arguments& given, StreamRef stream);
   Result<Work> make_many_call(const Step& step, const Arguments& given, StreamRef stream);
   StreamRef stream_of(const Step& step) const;
