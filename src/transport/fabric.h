@@ -33,7 +33,7 @@ struct Fabric {
   std::optional<Segment> shared;  // control block and staging ring of this rank; none where they lie elsewhere
   std::unique_ptr<Control> control;
   std::unique_ptr<Windows> windows;
-  std::unique_ptr<Mailbox> mailbox;  // null where this kind of fabric carries no messages between pairs
+  std::unique_ptr<Mailbox> mailbox;      // null where this kind of fabric carries no messages between pairs
   std::unique_ptr<StagingRing> staging;  // null only where read() works on all memory, so that attach is not kNever
 
   bool attaches(bool reduction) const noexcept {
