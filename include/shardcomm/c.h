@@ -333,6 +333,37 @@ SHARDCOMM_EXPORT void shardcomm_call_init_sized(shardcomm_call* call, size_t str
 SHARDCOMM_EXPORT shardcomm_code shardcomm_enqueue(shardcomm_comm* comm, const shardcomm_call* call,
                                                   shardcomm_stream stream, shardcomm_work** work);
 
+/* --- messages between two ranks: matched in order by pair of ranks and tag, beside the collectives; communicator.h
+   says more. dtype and count of both sides are equal. A peer may be the rank itself. --- */
+
+SHARDCOMM_EXPORT shardcomm_code shardcomm_send(shardcomm_comm* comm, const void* data, size_t count, int32_t dtype,
+                                               int32_t peer, int32_t tag, shardcomm_stream stream,
+                                               shardcomm_work** work);
+SHARDCOMM_EXPORT shardcomm_code shardcomm_recv(shardcomm_comm* comm, void* data, size_t count, int32_t dtype,
+                                               int32_t peer, int32_t tag, shardcomm_stream stream,
+                                               shardcomm_work** work);
+enum { SHARDCOMM_SEND = 0, SHARDCOMM_RECV = 1 };
+typedef struct {
+  size_t struct_size;
+  int32_t direction; /* SHARDCOMM_SEND or SHARDCOMM_RECV */
+  int32_t dtype;
+  int32_t peer;
+  int32_t tag;
+  void* data; /* only read where it is sent */
+  size_t count;
+  const char* label;  /* NULL: none */
+  int64_t timeout_ms; /* 0: the communicator's; the longest holds for all messages of one call */
+} shardcomm_message;
+SHARDCOMM_EXPORT void shardcomm_message_init_sized(shardcomm_message* message, size_t struct_size);
+#define shardcomm_message_init(message) shardcomm_message_init_sized((message), sizeof *(message))
+/* one operation; none of them waits for another, so two ranks may both send and receive in it */
+SHARDCOMM_EXPORT shardcomm_code shardcomm_send_recv_many(shardcomm_comm* comm, const shardcomm_message* messages,
+                                                         size_t message_count, shardcomm_stream stream,
+                                                         shardcomm_work** work);
+/* collective over the listed ranks only, in whose order they are the new communicator's; the others take no part */
+SHARDCOMM_EXPORT shardcomm_code shardcomm_comm_subgroup(shardcomm_comm* comm, const int32_t* ranks, size_t rank_count,
+                                                        const char* label, shardcomm_comm** out);
+
 /* --- ZeRO --- */
 
 typedef struct {
