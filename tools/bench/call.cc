@@ -28,7 +28,24 @@ void BenchCall::place(const std::byte* in, std::byte* out) {
 
 void BenchCall::place(const MosaicWindow& mosaic) { mosaic_ = &mosaic; }
 
+Status BenchCall::exchange_messages() const {
+  const StreamRef stream = StreamRef::caller();
+  const Rank rank = comm_.rank();
+  const Rank source = message_source(spec_.messages, rank, comm_.size());
+  if (source < 0) return {};
+  const size_t count = layout_.counts[0];
+  const SendArgs send{
+      .data = in_, .count = count, .dtype = spec_.dtype, .peer = message_target(spec_.messages, rank, comm_.size())};
+  const RecvArgs receive{.data = out_, .count = count, .dtype = spec_.dtype, .peer = source};
+  if (spec_.messages == BenchMessages::kSendRecv)
+    return comm_.send_recv_many({&send, 1}, {&receive, 1}, stream).status();
+  const bool begins = rank % 2 == 0;
+  SHARDCOMM_TRY((begins ? comm_.send(send, stream) : comm_.recv(receive, stream)).status());
+  return (begins ? comm_.recv(receive, stream) : comm_.send(send, stream)).status();
+}
+
 Status BenchCall::operator()() const {
+  if (spec_.messages != BenchMessages::kNone) return exchange_messages();
   const StreamRef stream = StreamRef::caller();
   if (mosaic_ != nullptr) return comm_.all_gather(*mosaic_, stream).status();
   const DType dtype = spec_.dtype;

@@ -16,6 +16,8 @@ class BenchCall {
   Status operator()() const;               // on the calling thread
 
  private:
+  Status exchange_messages() const;
+
   Communicator& comm_;
   const BenchSpec& spec_;
   const BenchLayout& layout_;

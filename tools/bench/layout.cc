@@ -159,6 +159,20 @@ std::optional<BenchMemory> parse_bench_memory(std::string_view text) noexcept {
   return static_cast<BenchMemory>(found - kMemoryNames.begin());
 }
 
+std::string_view name_of_bench(const BenchSpec& spec) noexcept {
+  return spec.messages == BenchMessages::kNone ? name(spec.collective)
+                                               : kBenchMessagesNames[static_cast<size_t>(spec.messages)];
+}
+
+Rank message_source(BenchMessages messages, Rank rank, int ranks) noexcept {
+  if (messages == BenchMessages::kSendRecv) return (rank + ranks - 1) % ranks;
+  return (rank ^ 1) < ranks ? rank ^ 1 : -1;
+}
+
+Rank message_target(BenchMessages messages, Rank rank, int ranks) noexcept {
+  return messages == BenchMessages::kSendRecv ? (rank + 1) % ranks : message_source(messages, rank, ranks);
+}
+
 bool allows_in_place(Collective collective) noexcept {
   const CollectiveTraits& has = traits(collective);
   return has.has_elements && has.pattern != Pattern::kExchange && has.pattern != Pattern::kExchangeV;
@@ -177,6 +191,12 @@ BenchLayout make_layout(const BenchSpec& spec, Rank rank, int ranks, size_t byte
   const CollectiveTraits& has = traits(spec.collective);
   if (!has.has_elements) return layout;
   const size_t elements = bytes / size_of(spec.dtype);
+  if (spec.messages != BenchMessages::kNone) {
+    const Rank source = message_source(spec.messages, rank, ranks);
+    lay_out_whole(layout, spec, elements, {source, source >= 0, source >= 0});
+    layout.input_extent = layout.output_extent = layout.whole_count = layout.shown_count;
+    return layout;
+  }
   switch (has.pattern) {
     case Pattern::kReduceAll: lay_out_whole(layout, spec, elements, {-1, true, true}); break;
     case Pattern::kReduceTo: lay_out_whole(layout, spec, elements, {-1, true, rank == 0}); break;
@@ -199,6 +219,7 @@ BenchLayout make_layout(const BenchSpec& spec, Rank rank, int ranks, size_t byte
 
 double bus_factor(const BenchSpec& spec, int ranks) noexcept {
   if (!moves_bytes(spec)) return 0;
+  if (spec.messages != BenchMessages::kNone) return 1;
   const double part = static_cast<double>(ranks - 1) / ranks;
   switch (traits(spec.collective).pattern) {
     case Pattern::kReduceAll: return 2 * part;

@@ -19,8 +19,18 @@ inline constexpr int kBenchMemoryCount = 3;
 std::string_view name(BenchMemory memory) noexcept;  // "window"
 std::optional<BenchMemory> parse_bench_memory(std::string_view text) noexcept;
 
+// Messages between two ranks, in place of a collective.
+enum class BenchMessages : uint8_t {
+  kNone,
+  kSendRecv,  // every rank sends the whole to the next and receives it from the previous one, both at once
+  kPingPong,  // ranks 0 and 1, 2 and 3, ... send it there and back; the time is half of that
+};
+inline constexpr std::string_view kBenchMessagesNames[] = {"", "sendrecv", "pingpong"};
+
 struct BenchSpec {
+  // Of messages: all_to_all, with which they have in common that every byte goes from one rank to one other.
   Collective collective = Collective::kAllGather;
+  BenchMessages messages = BenchMessages::kNone;
   DType dtype = DType::kF32;
   ReduceOp op = ReduceOp::kSum;
   bool in_place = false;
@@ -41,6 +51,9 @@ struct BenchSpec {
   std::string transports = {};  // empty: as the environment says
 };
 
+std::string_view name_of_bench(const BenchSpec& spec) noexcept;              // "all_gather", "sendrecv"
+Rank message_source(BenchMessages messages, Rank rank, int ranks) noexcept;  // -1: none
+Rank message_target(BenchMessages messages, Rank rank, int ranks) noexcept;  // -1: none
 bool allows_in_place(Collective collective) noexcept;  // all but all_to_all, all_to_all_v and barrier
 bool is_in_place(const BenchSpec& spec) noexcept;  // as asked for, or always, like a broadcast (every root is rank 0)
 bool moves_bytes(const BenchSpec& spec) noexcept;  // all but a barrier and the gather of a mosaic

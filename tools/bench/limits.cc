@@ -64,6 +64,7 @@ void add_all_reduce(std::vector<Move>& moves, size_t begin, size_t bytes, size_t
 std::vector<Move> moves_of(const BenchSpec& spec, const BenchLayout& layout, Rank rank, int ranks) {
   std::vector<Move> moves;
   if (!moves_bytes(spec)) return moves;
+  if (spec.messages == BenchMessages::kPingPong && rank != 1) return moves;  // one copies at a time
   const size_t width = size_of(spec.dtype);
   for (const OutputRange& range : layout.outputs) {
     const bool there_already = range.source == rank && is_in_place(spec);

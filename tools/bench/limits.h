@@ -8,6 +8,8 @@
 //   all_reduce       the same with s = S/n, then copy S − s
 //   broadcast        copy S, but for the root
 //   all_to_all       copy S (its own part, too)
+//   sendrecv         copy S, all ranks at once
+//   pingpong         copy S, one rank alone
 //   barrier          see one cache line of a peer; so does the all_gather of a mosaic, whose bytes stay where they are
 // and no operation is faster than one cache line's way between two ranks. The limit of a row is the longer of the two
 // times; "% limit" is that time divided by the median time of the collective. Shards are copied out of memory that all

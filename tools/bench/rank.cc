@@ -183,6 +183,9 @@ class Bench {
       if (const std::optional<double> us = limits_->one_way_us()) one_way.push_back(*us);
     }
     SHARDCOMM_TRY_ASSIGN(std::vector<double> slowest, slowest_samples(comm_, calls));
+    if (spec_.messages == BenchMessages::kPingPong) {
+      for (double& there_and_back : slowest) there_and_back /= 2;
+    }
     row.time_us = statistics_of(std::move(slowest));
     row.algbw = static_cast<double>(row.bytes) / row.time_us.median / 1e3;
     row.busbw = row.algbw * bus_factor(spec_, comm_.size());

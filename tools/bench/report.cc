@@ -84,7 +84,7 @@ void print_head(const BenchReport& report) {
   const BenchSpec& spec = report.setup.spec;
   const std::string samples =
       spec.iterations > 0 ? std::to_string(spec.iterations) : fmt::format("{} to {}", kLeastSamples, kMostSamples);
-  fmt::print("# {}, {} ranks as {}, {}, {} iterations after {}, seed {}\n", name(spec.collective), ranks_of(report),
+  fmt::print("# {}, {} ranks as {}, {}, {} iterations after {}, seed {}\n", name_of_bench(spec), ranks_of(report),
              report.threads ? "threads" : "processes", buffers_text(spec), samples, spec.warmup, spec.seed);
   fmt::print("# ranks: {}\n", places_text(report.setup));
   print_limits(report);
@@ -127,7 +127,7 @@ std::string to_json(const BenchReport& report) {
               {"one_way_us", json_of(setup.limits->one_way_us)}};
   }
   const Json all = {{"program", "shardcomm"},
-                    {"collective", name(spec.collective)},
+                    {"collective", name_of_bench(spec)},
                     {"ranks", ranks_of(report)},
                     {"mode", report.threads ? "threads" : "processes"},
                     {"memory", name(spec.memory)},

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "tools/bytes.h"
 #include "tools/command.h"
 #include "tools/launcher.h"
@@ -17,10 +19,28 @@ std::vector<std::string> names_of(int count) {
   return names;
 }
 
+std::vector<std::string> names_of_benches() {
+  std::vector<std::string> names = names_of<Collective>(kCollectiveCount);
+  for (const std::string_view messages : kBenchMessagesNames) {
+    if (!messages.empty()) names.emplace_back(messages);
+  }
+  return names;
+}
+
+// Of messages, what they have in common with a collective.
+void set_bench(BenchSpec& spec, const std::string& name) {
+  const auto messages = std::ranges::find(kBenchMessagesNames, name);
+  if (messages == std::end(kBenchMessagesNames)) {
+    spec.collective = *parse_collective(name);
+    return;
+  }
+  spec.messages = static_cast<BenchMessages>(messages - std::begin(kBenchMessagesNames));
+  spec.collective = Collective::kAllToAll;
+}
+
 void add_what(Flags& flags, BenchRequest& request) {
   BenchSpec& spec = request.spec;
-  flags.word("collective", request.collective, "What to bench", names_of<Collective>(kCollectiveCount))
-      .without_default();
+  flags.word("collective", request.collective, "What to bench", names_of_benches()).without_default();
   flags.count("--ranks", request.ranks, "Start this many ranks here (default: those of the environment)", 1, kMostRanks)
       .without_default();
   flags.toggle("--threads", request.threads, "With --ranks: ranks are threads of one process");
@@ -98,7 +118,9 @@ Flag add_bench_flags(Flags& flags, BenchRequest& request) {
       "One line a size, as nccl-tests has it: bytes is the whole buffer, time that of the slowest rank. Exit code 1 "
       "when\n"
       "any element was wrong. _v: shards of sizes 1 : 2 : 3 ... ; _many: up to --items tensors of such sizes in one "
-      "call. A mosaic's shards are whole pages.\n"
+      "call. A mosaic's shards are whole pages. sendrecv: each rank sends the whole to the next, all at once; "
+      "pingpong: two "
+      "ranks send it there and back, and the time is half of that.\n"
       "Calls of less than 2 us are timed in batches. Without a collective, --plot draws what --with names.");
   return op;
 }
@@ -112,7 +134,7 @@ Status resolve(BenchRequest& request, bool op_given) {
   if (request.threads && request.ranks == 0) throw UsageError("bench: --threads needs --ranks N");
   spec.memory = *parse_bench_memory(request.memory);
   if (request.benches()) {
-    spec.collective = *parse_collective(request.collective);
+    set_bench(spec, request.collective);
     spec.dtype = *parse_dtype(request.dtype);
     spec.op = *parse_reduce_op(request.op);
     check_shapes(request, op_given);
