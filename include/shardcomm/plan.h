@@ -52,7 +52,8 @@ struct SHARDCOMM_EXPORT MachineModel {
 
 struct Shape {
   Collective collective = Collective::kBarrier;
-  size_t count = 0;  // elements per shard (all_reduce, broadcast: of the whole)
+  // Elements per shard (all_reduce, broadcast, reduce: of the whole; all_to_all_v: of each pair, as if all were equal).
+  size_t count = 0;
   DType dtype = DType::kU8;
   SourceKind memory = SourceKind::kMapped;  // where the buffers lie; kAttached and kStaged: in ordinary memory
 };
