@@ -1,4 +1,5 @@
 // The C ABI of any collective by one function: its call struct is taken apart into the C++ twin's arguments.
+#include <chrono>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,15 @@ shardcomm_call default_call(size_t item_bytes) {
 
 double scale_of(double scale) { return scale == 0 ? 1 : scale; }
 
+template <class Args>
+concept HasTimeout = requires(Args args) {
+  args.timeout;
+};
+template <class Args>
+concept HasScale = requires(Args args) {
+  args.scale;
+};
+
 // The items as those of C++, each made by make(item).
 template <class Item, class Make>
 Result<std::vector<Item>> to_items(const shardcomm_call& call, Make&& make) {
@@ -34,9 +44,17 @@ Result<std::vector<Item>> to_items(const shardcomm_call& call, Make&& make) {
   const auto* at = reinterpret_cast<const std::byte*>(call.items);
   for (size_t i = 0; i < call.item_count; ++i, at += call.item_bytes) {
     SHARDCOMM_TRY_ASSIGN(const auto item, read_sized<shardcomm_item>(at, call.item_bytes, {}, "item"));
+    if (!HasScale<Item> && scale_of(item.scale) != 1)
+      return Status(Code::kInvalidArgument, "item " + std::to_string(i) + " has a scale, which is for reductions");
     items.push_back(make(item));
   }
   return items;
+}
+
+template <class Item>
+Item scaled(Item item, double scale) {
+  if constexpr (HasScale<Item>) item.scale = scale_of(scale);
+  return item;
 }
 
 // What a call of one collective is made of, besides where it goes.
@@ -48,8 +66,27 @@ struct Context {
   DType dtype() const { return to_dtype(call.dtype); }
   ReduceOp op() const { return to_op(call.op); }
   std::string_view label() const { return text(call.label); }
+  std::chrono::milliseconds timeout() const { return std::chrono::milliseconds(call.timeout_ms); }
   std::span<const size_t> counts() const { return {call.counts, static_cast<size_t>(comm.size())}; }
+
+  // Fills in what arguments of all collectives have.
+  template <class Args>
+  Args with(Args args) const {
+    args.label = label();
+    if constexpr (HasTimeout<Args>) args.timeout = timeout();
+    return scaled(args, call.scale);
+  }
 };
+
+// What has no arguments struct takes the label and the timeout last.
+template <class Enqueue>
+Result<Work> labelled(const Context& c, Enqueue&& enqueue) {
+  if constexpr (requires { enqueue(c.label(), c.timeout()); }) {
+    return enqueue(c.label(), c.timeout());
+  } else {
+    return enqueue(c.label());
+  }
+}
 
 // The data of a broadcast is `out` on every rank.
 Status check_broadcast(const void* in, const void* out) {
@@ -60,113 +97,115 @@ Status check_broadcast(const void* in, const void* out) {
 Result<Work> all_gather(const Context& c) {
   if (c.call.mosaic != nullptr) return c.comm.all_gather(c.call.mosaic->mosaic, c.stream);
   return c.comm.all_gather(
-      {.shard = c.call.in, .full = c.call.out, .count = c.call.count, .dtype = c.dtype(), .label = c.label()},
+      c.with(AllGatherArgs{.shard = c.call.in, .full = c.call.out, .count = c.call.count, .dtype = c.dtype()}),
       c.stream);
 }
 Result<Work> reduce_scatter(const Context& c) {
-  return c.comm.reduce_scatter({.full = c.call.in,
-                                .shard = c.call.out,
-                                .count = c.call.count,
-                                .dtype = c.dtype(),
-                                .op = c.op(),
-                                .label = c.label()},
-                               c.stream);
+  return c.comm.reduce_scatter(
+      c.with(ReduceScatterArgs{
+          .full = c.call.in, .shard = c.call.out, .count = c.call.count, .dtype = c.dtype(), .op = c.op()}),
+      c.stream);
 }
 Result<Work> all_reduce(const Context& c) {
   return c.comm.all_reduce(
-      {.in = c.call.in, .out = c.call.out, .count = c.call.count, .dtype = c.dtype(), .op = c.op(), .label = c.label()},
+      c.with(
+          AllReduceArgs{.in = c.call.in, .out = c.call.out, .count = c.call.count, .dtype = c.dtype(), .op = c.op()}),
       c.stream);
 }
 Result<Work> broadcast(const Context& c) {
   SHARDCOMM_TRY(check_broadcast(c.call.in, c.call.out));
   return c.comm.broadcast(
-      {.data = c.call.out, .count = c.call.count, .dtype = c.dtype(), .root = c.call.root, .label = c.label()},
+      c.with(BroadcastArgs{.data = c.call.out, .count = c.call.count, .dtype = c.dtype(), .root = c.call.root}),
       c.stream);
 }
 Result<Work> all_to_all(const Context& c) {
   return c.comm.all_to_all(
-      {.in = c.call.in, .out = c.call.out, .count_per_rank = c.call.count, .dtype = c.dtype(), .label = c.label()},
+      c.with(AllToAllArgs{.in = c.call.in, .out = c.call.out, .count_per_rank = c.call.count, .dtype = c.dtype()}),
       c.stream);
 }
-Result<Work> barrier(const Context& c) { return c.comm.barrier(c.stream, c.label()); }
+Result<Work> barrier(const Context& c) {
+  return labelled(c, [&](auto... last) -> decltype(c.comm.barrier(c.stream, last...)) {
+    return c.comm.barrier(c.stream, last...);
+  });
+}
 Result<Work> all_gather_v(const Context& c) {
   if (c.call.counts == nullptr) return null_argument("call.counts");
   return c.comm.all_gather_v(
-      {.shard = c.call.in, .full = c.call.out, .counts = c.counts(), .dtype = c.dtype(), .label = c.label()}, c.stream);
+      c.with(AllGatherVArgs{.shard = c.call.in, .full = c.call.out, .counts = c.counts(), .dtype = c.dtype()}),
+      c.stream);
 }
 Result<Work> reduce_scatter_v(const Context& c) {
   if (c.call.counts == nullptr) return null_argument("call.counts");
-  return c.comm.reduce_scatter_v({.full = c.call.in,
-                                  .shard = c.call.out,
-                                  .counts = c.counts(),
-                                  .dtype = c.dtype(),
-                                  .op = c.op(),
-                                  .label = c.label()},
-                                 c.stream);
+  return c.comm.reduce_scatter_v(
+      c.with(ReduceScatterVArgs{
+          .full = c.call.in, .shard = c.call.out, .counts = c.counts(), .dtype = c.dtype(), .op = c.op()}),
+      c.stream);
 }
 Result<Work> all_gather_many(const Context& c) {
   SHARDCOMM_TRY_ASSIGN(const auto items, to_items<GatherItem>(c.call, [](const shardcomm_item& item) {
                          return GatherItem{
                              .shard = item.in, .full = item.out, .count = item.count, .dtype = to_dtype(item.dtype)};
                        }));
-  return c.comm.all_gather_many(items, c.stream, c.label());
+  return labelled(c, [&](auto... last) -> decltype(c.comm.all_gather_many(items, c.stream, last...)) {
+    return c.comm.all_gather_many(items, c.stream, last...);
+  });
 }
 Result<Work> reduce_scatter_many(const Context& c) {
   SHARDCOMM_TRY_ASSIGN(const auto items, to_items<ReduceItem>(c.call, [](const shardcomm_item& item) {
-                         return ReduceItem{.full = item.in,
-                                           .shard = item.out,
-                                           .count = item.count,
-                                           .dtype = to_dtype(item.dtype),
-                                           .op = to_op(item.op)};
+                         return scaled(ReduceItem{.full = item.in,
+                                                  .shard = item.out,
+                                                  .count = item.count,
+                                                  .dtype = to_dtype(item.dtype),
+                                                  .op = to_op(item.op)},
+                                       item.scale);
                        }));
-  return c.comm.reduce_scatter_many(items, c.stream, c.label());
+  return labelled(c, [&](auto... last) -> decltype(c.comm.reduce_scatter_many(items, c.stream, last...)) {
+    return c.comm.reduce_scatter_many(items, c.stream, last...);
+  });
 }
 Result<Work> gather(const Context& c) {
-  return c.comm.gather({.shard = c.call.in,
-                        .full = c.call.out,
-                        .count = c.call.count,
-                        .dtype = c.dtype(),
-                        .root = c.call.root,
-                        .label = c.label()},
-                       c.stream);
+  return c.comm.gather(
+      c.with(GatherArgs{
+          .shard = c.call.in, .full = c.call.out, .count = c.call.count, .dtype = c.dtype(), .root = c.call.root}),
+      c.stream);
 }
 Result<Work> scatter(const Context& c) {
-  return c.comm.scatter({.full = c.call.in,
-                         .shard = c.call.out,
-                         .count = c.call.count,
-                         .dtype = c.dtype(),
-                         .root = c.call.root,
-                         .label = c.label()},
-                        c.stream);
+  return c.comm.scatter(
+      c.with(ScatterArgs{
+          .full = c.call.in, .shard = c.call.out, .count = c.call.count, .dtype = c.dtype(), .root = c.call.root}),
+      c.stream);
 }
 Result<Work> reduce(const Context& c) {
-  return c.comm.reduce({.in = c.call.in,
-                        .out = c.call.out,
-                        .count = c.call.count,
-                        .dtype = c.dtype(),
-                        .op = c.op(),
-                        .root = c.call.root,
-                        .label = c.label()},
+  return c.comm.reduce(c.with(ReduceArgs{.in = c.call.in,
+                                         .out = c.call.out,
+                                         .count = c.call.count,
+                                         .dtype = c.dtype(),
+                                         .op = c.op(),
+                                         .root = c.call.root}),
                        c.stream);
 }
 Result<Work> all_to_all_v(const Context& c) {
   if (c.call.counts == nullptr) return null_argument("call.counts");
   if (c.call.out_counts == nullptr) return null_argument("call.out_counts");
-  return c.comm.all_to_all_v({.in = c.call.in,
-                              .in_counts = c.counts(),
-                              .out = c.call.out,
-                              .out_counts = {c.call.out_counts, c.counts().size()},
-                              .dtype = c.dtype(),
-                              .label = c.label()},
+  return c.comm.all_to_all_v(c.with(AllToAllVArgs{.in = c.call.in,
+                                                  .in_counts = c.counts(),
+                                                  .out = c.call.out,
+                                                  .out_counts = {c.call.out_counts, c.counts().size()},
+                                                  .dtype = c.dtype()}),
                              c.stream);
 }
 Result<Work> all_reduce_many(const Context& c) {
-  SHARDCOMM_TRY_ASSIGN(
-      const auto items, to_items<AllReduceItem>(c.call, [](const shardcomm_item& item) {
-        return AllReduceItem{
-            .in = item.in, .out = item.out, .count = item.count, .dtype = to_dtype(item.dtype), .op = to_op(item.op)};
-      }));
-  return c.comm.all_reduce_many(items, c.stream, c.label());
+  SHARDCOMM_TRY_ASSIGN(const auto items, to_items<AllReduceItem>(c.call, [](const shardcomm_item& item) {
+                         return scaled(AllReduceItem{.in = item.in,
+                                                     .out = item.out,
+                                                     .count = item.count,
+                                                     .dtype = to_dtype(item.dtype),
+                                                     .op = to_op(item.op)},
+                                       item.scale);
+                       }));
+  return labelled(c, [&](auto... last) -> decltype(c.comm.all_reduce_many(items, c.stream, last...)) {
+    return c.comm.all_reduce_many(items, c.stream, last...);
+  });
 }
 Result<Work> broadcast_many(const Context& c) {
   Status data;
@@ -175,7 +214,9 @@ Result<Work> broadcast_many(const Context& c) {
                          return BroadcastItem{.data = item.out, .count = item.count, .dtype = to_dtype(item.dtype)};
                        }));
   SHARDCOMM_TRY(data);
-  return c.comm.broadcast_many(items, c.call.root, c.stream, c.label());
+  return labelled(c, [&](auto... last) -> decltype(c.comm.broadcast_many(items, c.call.root, c.stream, last...)) {
+    return c.comm.broadcast_many(items, c.call.root, c.stream, last...);
+  });
 }
 
 struct Row {
@@ -217,11 +258,12 @@ Status check_call(const shardcomm_call& call) {
     return Status(Code::kInvalidArgument,
                   "call.timeout_ms must not be negative, got " + std::to_string(call.timeout_ms));
   const auto collective = static_cast<Collective>(call.collective);
-  if (scale_of(call.scale) != 1 && !reduces(collective))
-    return Status(Code::kInvalidArgument, "call.scale is for reductions, not for " + std::string(name(collective)));
+  if (scale_of(call.scale) != 1 && (!reduces(collective) || traits(collective).is_many))
+    return Status(Code::kInvalidArgument,
+                  "call.scale is for reductions of one tensor, not for " + std::string(name(collective)));
   if (call.mosaic != nullptr && collective != Collective::kAllGather)
     return Status(Code::kInvalidArgument, "call.mosaic is for all_gather, not for " + std::string(name(collective)));
-  if (call.timeout_ms != 0 || scale_of(call.scale) != 1)
+  if ((call.timeout_ms != 0 && !HasTimeout<AllGatherArgs>) || (scale_of(call.scale) != 1 && !HasScale<ReduceArgs>))
     return Status(Code::kUnsupported, "a timeout or a scale of one call");
   return {};
 }

@@ -204,7 +204,7 @@ static void test_refused(test_rank* rank, shardcomm_comm* comm, buffers* b) {
   call.timeout_ms = 0;
   call.scale = 0.5;
   CHECK_CODE(rank, shardcomm_enqueue(comm, &call, kHere, NULL), SHARDCOMM_INVALID_ARGUMENT);
-  CHECK_ERROR_SAYS(rank, "call.scale is for reductions, not for barrier");
+  CHECK_ERROR_SAYS(rank, "call.scale is for reductions of one tensor, not for barrier");
   memset(&call, 0, sizeof call);
   CHECK_CODE(rank, shardcomm_enqueue(comm, &call, kHere, NULL), SHARDCOMM_INVALID_ARGUMENT);
   CHECK_ERROR_SAYS(rank, "shardcomm_call_init");
