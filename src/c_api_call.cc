@@ -263,6 +263,9 @@ Status check_call(const shardcomm_call& call) {
                   "call.scale is for reductions of one tensor, not for " + std::string(name(collective)));
   if (call.mosaic != nullptr && collective != Collective::kAllGather)
     return Status(Code::kInvalidArgument, "call.mosaic is for all_gather, not for " + std::string(name(collective)));
+  if (call.mosaic != nullptr && (call.label != nullptr || call.timeout_ms != 0))
+    return Status(Code::kInvalidArgument,
+                  "a gather of call.mosaic has the mosaic's label and the communicator's timeout, not the call's");
   if ((call.timeout_ms != 0 && !HasTimeout<AllGatherArgs>) || (scale_of(call.scale) != 1 && !HasScale<ReduceArgs>))
     return Status(Code::kUnsupported, "a timeout or a scale of one call");
   return {};

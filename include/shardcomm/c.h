@@ -322,10 +322,10 @@ typedef struct {
   const shardcomm_item* items;
   size_t item_count;
   size_t item_bytes;              /* sizeof (shardcomm_item), as _init sets it */
-  const shardcomm_mosaic* mosaic; /* of all_gather, instead of in, out, count and dtype: shardcomm_all_gather_mosaic */
+  const shardcomm_mosaic* mosaic; /* of all_gather, instead of in, out, count and dtype; it has a label */
   const char* label;              /* names the operation in errors and flight records; equal on all ranks */
   int64_t timeout_ms;             /* 0: the communicator's */
-  double scale;                   /* times the result of a reduction, before it is rounded; 0: 1 */
+  double scale;                   /* times the result of a reduction of one tensor, before it is rounded; 0: 1 */
 } shardcomm_call;
 /* an all_gather of f32, all else 0 or NULL; a reduction sums */
 SHARDCOMM_EXPORT void shardcomm_call_init_sized(shardcomm_call* call, size_t struct_size, size_t item_bytes);

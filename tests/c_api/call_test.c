@@ -136,6 +136,12 @@ static void test_many(test_rank* rank, shardcomm_comm* comm, buffers* b) {
   call.item_bytes = sizeof later[0];
   later[1].later = 1;
   CHECK_CODE(rank, shardcomm_enqueue(comm, &call, kHere, NULL), SHARDCOMM_UNSUPPORTED);
+  later[1].later = 0;
+  later[1].item.scale = 2;
+  call.collective = SHARDCOMM_ALL_GATHER_MANY;
+  CHECK_CODE(rank, shardcomm_enqueue(comm, &call, kHere, NULL), SHARDCOMM_INVALID_ARGUMENT);
+  CHECK_ERROR_SAYS(rank, "item 1 has a scale, which is for reductions");
+  call.collective = SHARDCOMM_ALL_REDUCE_MANY;
   call.item_bytes = 0;
   CHECK_CODE(rank, shardcomm_enqueue(comm, &call, kHere, NULL), SHARDCOMM_INVALID_ARGUMENT);
   CHECK_ERROR_SAYS(rank, "call.item_bytes is 0");
@@ -182,6 +188,9 @@ static void test_streams_and_mosaics(test_rank* rank, shardcomm_comm* comm, buff
   call.mosaic = mosaic;
   CHECK_CODE(rank, shardcomm_enqueue(comm, &call, kHere, NULL), SHARDCOMM_INVALID_ARGUMENT);
   call.collective = SHARDCOMM_ALL_GATHER;
+  CHECK_CODE(rank, shardcomm_enqueue(comm, &call, kHere, NULL), SHARDCOMM_INVALID_ARGUMENT);
+  CHECK_ERROR_SAYS(rank, "the mosaic's label");
+  call.label = NULL;
   CHECK_OK(rank, shardcomm_enqueue(comm, &call, kHere, NULL));
   const unsigned char* all = shardcomm_mosaic_all(mosaic);
   for (size_t r = 0; r < (size_t)rank->size; ++r) CHECK(rank, all[(r + 1) * bytes - 1] == r + 1);
