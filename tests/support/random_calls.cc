@@ -207,12 +207,26 @@ Result<Work> RandomCalls::broadcast_many(Check& check, StreamRef stream) {
   return comm_.broadcast_many(items, root, stream);
 }
 
+// Each rank sends to one other and receives from one, as one operation. The tag is the operation's own, since those on
+// several streams run in any order.
+Result<Work> RandomCalls::messages(Check& check, StreamRef stream) {
+  const size_t count = draw_.count(kMostElements), step = draw_.below(n());
+  const auto me = static_cast<size_t>(comm_.rank());
+  const auto from = static_cast<Rank>((me + n() - step) % n()), to = static_cast<Rank>((me + step) % n());
+  const auto tag = static_cast<int32_t>(number_);
+  std::byte* in = prepare(check, "send_recv_many", count, count);
+  fill_elements(check.expected.data(), inputs(), from, 0, count, check.dtype);
+  const SendArgs send{.data = in, .count = count, .dtype = check.dtype, .peer = to, .tag = tag};
+  const RecvArgs recv{.data = in + check.output_at, .count = count, .dtype = check.dtype, .peer = from, .tag = tag};
+  return comm_.send_recv_many({&send, 1}, {&recv, 1}, stream);
+}
+
 Status RandomCalls::one_more(StreamRef stream) {
   Check& check = checks_.emplace_back();
   check.dtype = static_cast<DType>(draw_.below(kDTypeCount));
   ++number_;
   const auto call = [&]() -> Result<Work> {
-    switch (draw_.below(12)) {
+    switch (draw_.below(14)) {
       case 0: return gather(check, stream);
       case 1: return scatter(check, stream);
       case 2: return all_reduce(check, stream);
@@ -224,6 +238,8 @@ Status RandomCalls::one_more(StreamRef stream) {
       case 8: return exchange_v(check, stream);
       case 9: return all_reduce_many(check, stream);
       case 10: return broadcast_many(check, stream);
+      case 11:
+      case 12: return messages(check, stream);
       default: prepare(check, "barrier", 0, 0); return comm_.barrier(stream);
     }
   };
