@@ -207,9 +207,10 @@ Result<Work> RandomCalls::broadcast_many(Check& check, StreamRef stream) {
   return comm_.broadcast_many(items, root, stream);
 }
 
-// Each rank sends to one other and receives from one, as one operation. The tag is the operation's own, since those on
-// several streams run in any order.
-Result<Work> RandomCalls::messages(Check& check, StreamRef stream) {
+// Each rank sends to one other and receives from one, as one operation. On the caller's thread: a message that waits in
+// a stream holds up the collectives behind it, and then one of those on another stream may be the first to time out,
+// which does not know the peer. Random programs (program.h) have messages on all streams.
+Result<Work> RandomCalls::messages(Check& check) {
   const size_t count = draw_.count(kMostElements), step = draw_.below(n());
   const auto me = static_cast<size_t>(comm_.rank());
   const auto from = static_cast<Rank>((me + n() - step) % n()), to = static_cast<Rank>((me + step) % n());
@@ -218,7 +219,7 @@ Result<Work> RandomCalls::messages(Check& check, StreamRef stream) {
   fill_elements(check.expected.data(), inputs(), from, 0, count, check.dtype);
   const SendArgs send{.data = in, .count = count, .dtype = check.dtype, .peer = to, .tag = tag};
   const RecvArgs recv{.data = in + check.output_at, .count = count, .dtype = check.dtype, .peer = from, .tag = tag};
-  return comm_.send_recv_many({&send, 1}, {&recv, 1}, stream);
+  return comm_.send_recv_many({&send, 1}, {&recv, 1}, StreamRef::caller());
 }
 
 Status RandomCalls::one_more(StreamRef stream) {
@@ -239,7 +240,7 @@ Status RandomCalls::one_more(StreamRef stream) {
       case 9: return all_reduce_many(check, stream);
       case 10: return broadcast_many(check, stream);
       case 11:
-      case 12: return messages(check, stream);
+      case 12: return messages(check);
       default: prepare(check, "barrier", 0, 0); return comm_.barrier(stream);
     }
   };

@@ -73,7 +73,7 @@ class RandomCalls {
   Result<Work> exchange_v(Check& check, StreamRef stream);
   Result<Work> all_reduce_many(Check& check, StreamRef stream);
   Result<Work> broadcast_many(Check& check, StreamRef stream);
-  Result<Work> messages(Check& check, StreamRef stream);
+  Result<Work> messages(Check& check);
   void compare(const Check& check) const;
 
   Communicator& comm_;
