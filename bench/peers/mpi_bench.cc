@@ -34,7 +34,9 @@ enum class Kind {
   kGather,
   kScatter,
   kReduce,
-  kAllToAllV
+  kAllToAllV,
+  kSendRecv,
+  kPingPong
 };
 struct KindName {
   const char* name;
@@ -44,7 +46,8 @@ constexpr KindName kKinds[] = {{"all_gather", Kind::kAllGather}, {"reduce_scatte
                                {"all_reduce", Kind::kAllReduce}, {"broadcast", Kind::kBroadcast},
                                {"all_to_all", Kind::kAllToAll},  {"barrier", Kind::kBarrier},
                                {"gather", Kind::kGather},        {"scatter", Kind::kScatter},
-                               {"reduce", Kind::kReduce},        {"all_to_all_v", Kind::kAllToAllV}};
+                               {"reduce", Kind::kReduce},        {"all_to_all_v", Kind::kAllToAllV},
+                               {"sendrecv", Kind::kSendRecv},    {"pingpong", Kind::kPingPong}};
 
 struct Spec {
   KindName kind{"", Kind::kBarrier};
@@ -145,7 +148,7 @@ class Bench {
     const size_t elements = std::max(bytes / sizeof(float), size_t{1});
     const auto n = static_cast<size_t>(ranks_);
     const bool whole = kind() == Kind::kAllReduce || kind() == Kind::kBroadcast || kind() == Kind::kReduce ||
-                       kind() == Kind::kAllToAllV;
+                       kind() == Kind::kAllToAllV || is_messages();
     if (kind() == Kind::kBarrier) return;
     count_ = whole ? elements : std::max(elements / n, size_t{1});
     bytes_ = count_ * (whole ? 1 : n) * sizeof(float);
@@ -185,6 +188,16 @@ class Bench {
       case Kind::kAllToAllV:
         MPI_Alltoallv(in_, counts_.data(), offsets_.data(), MPI_FLOAT, out_, counts_.data(), offsets_.data(), MPI_FLOAT,
                       MPI_COMM_WORLD);
+        break;
+      case Kind::kSendRecv:
+        MPI_Sendrecv(in_, count, MPI_FLOAT, target(), 0, out_, count, MPI_FLOAT, source(), 0, MPI_COMM_WORLD,
+                     MPI_STATUS_IGNORE);
+        break;
+      case Kind::kPingPong:
+        if (source() < 0) break;
+        if (rank_ % 2 == 0) MPI_Send(in_, count, MPI_FLOAT, source(), 0, MPI_COMM_WORLD);
+        MPI_Recv(out_, count, MPI_FLOAT, source(), 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        if (rank_ % 2 == 1) MPI_Send(in_, count, MPI_FLOAT, source(), 0, MPI_COMM_WORLD);
         break;
     }
   }
@@ -232,6 +245,10 @@ class Bench {
             wrong += out_[to + i] != element(static_cast<int>(source), from + i);
         }
         break;
+      case Kind::kSendRecv:
+      case Kind::kPingPong:
+        for (size_t i = 0; source() >= 0 && i < count_; ++i) wrong += out_[i] != element(source(), i);
+        break;
     }
     uint64_t all = 0;
     MPI_Allreduce(&wrong, &all, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
@@ -269,6 +286,9 @@ class Bench {
     std::vector<double> all(times.size() * static_cast<size_t>(ranks_));
     const int count = static_cast<int>(times.size());
     MPI_Allgather(times.data(), count, MPI_DOUBLE, all.data(), count, MPI_DOUBLE, MPI_COMM_WORLD);
+    if (kind() == Kind::kPingPong) {
+      for (double& there_and_back : all) there_and_back /= 2;
+    }
     row.time_us = statistics_of(slowest_of(all, times.size()));
     row.algbw = static_cast<double>(row.bytes) / row.time_us.median / 1e3;
     row.busbw = row.algbw * bus_factor();
@@ -276,6 +296,13 @@ class Bench {
 
  private:
   Kind kind() const { return spec_.kind.kind; }
+  bool is_messages() const { return kind() == Kind::kSendRecv || kind() == Kind::kPingPong; }
+  // As in `shardcomm bench`: the previous and the next rank, or the other one of a pair (-1: there is none).
+  int source() const {
+    if (kind() == Kind::kSendRecv) return (rank_ + ranks_ - 1) % ranks_;
+    return (rank_ ^ 1) < ranks_ ? rank_ ^ 1 : -1;
+  }
+  int target() const { return (rank_ + 1) % ranks_; }
   bool is_in_place_root() const { return spec_.in_place && rank_ == 0; }
 
   // Ranks r and s give each other the share (r + s) mod n of what each gives in all; the shares are 1 : 2 : 3 : …, as
@@ -315,10 +342,10 @@ class Bench {
       for (size_t i = 0; i < count_; ++i) mine[i] = element(rank_, i);
     } else {
       const bool rooted = kind() == Kind::kGather || kind() == Kind::kScatter || kind() == Kind::kReduce;
-      const bool exchanges = kind() == Kind::kAllToAll || kind() == Kind::kAllToAllV;
+      const bool exchanges = kind() == Kind::kAllToAll || kind() == Kind::kAllToAllV || is_messages();
       float* const mine = (rooted ? is_in_place_root() : spec_.in_place && !exchanges) ? out_ : in_;
       const bool one_part = kind() == Kind::kAllReduce || kind() == Kind::kReduce || kind() == Kind::kGather ||
-                            kind() == Kind::kAllToAllV;
+                            kind() == Kind::kAllToAllV || is_messages();
       const size_t elements = one_part ? count_ : count_ * n;
       for (size_t i = 0; i < elements; ++i) mine[i] = element(rank_, i);
     }
@@ -327,7 +354,7 @@ class Bench {
   double bus_factor() const {
     const double part = static_cast<double>(ranks_ - 1) / ranks_;
     if (kind() == Kind::kAllReduce) return 2 * part;
-    if (kind() == Kind::kBroadcast || kind() == Kind::kReduce) return 1;
+    if (kind() == Kind::kBroadcast || kind() == Kind::kReduce || is_messages()) return 1;
     return kind() == Kind::kBarrier ? 0 : part;
   }
 
