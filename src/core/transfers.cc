@@ -81,13 +81,14 @@ Result<Work> Core::submit(std::span<const Transfer> transfers, StreamRef stream,
   SHARDCOMM_TRY(health.failure());
   if (timeout == std::chrono::nanoseconds::zero()) timeout = options.timeout;
   if (transfers.size() == 1 && stream.is_caller()) {
-    const uint64_t record = flight->enqueue(transfers[0].call, transfers[0].label);
+    const uint64_t record = flight->enqueue(transfers[0].call, transfers[0].label, /*starts=*/true);
     SHARDCOMM_TRY(run(transfers, {&record, 1}, timeout));
     return Work(0, nullptr);
   }
   std::vector<uint64_t> records;
   records.reserve(transfers.size());
-  for (const Transfer& transfer : transfers) records.push_back(flight->enqueue(transfer.call, transfer.label));
+  for (const Transfer& transfer : transfers)
+    records.push_back(flight->enqueue(transfer.call, transfer.label, stream.is_caller()));
   if (stream.is_caller()) {
     SHARDCOMM_TRY(run(transfers, records, timeout));
     return Work(0, nullptr);
@@ -101,6 +102,7 @@ Result<Work> Core::submit(std::span<const Transfer> transfers, StreamRef stream,
   transfers_in_streams_.fetch_add(1, std::memory_order_relaxed);
   Status queued = stream.enqueue([core = shared_from_this(), async, timeout] {
     async->work->set_deadline(std::chrono::steady_clock::now() + timeout);
+    for (const uint64_t record : async->records) core->flight->start_message(record);
     Status status = core->run(async->transfers, async->records, timeout);
     core->transfers_in_streams_.fetch_sub(1, std::memory_order_relaxed);
     async->work->finish(std::move(status));
@@ -116,7 +118,7 @@ Result<Work> Core::submit(std::span<const Transfer> transfers, StreamRef stream,
 Status Core::run(std::span<const Transfer> transfers, std::span<const uint64_t> records,
                  std::chrono::nanoseconds timeout) {
   TimeLimit limit(timeout);
-  for (const uint64_t record : records) flight->start_message(record);
+  // What waited in a stream may run after the communicator has failed.
   Status status = fabric->control->failure();
   if (status.ok()) status = messages_.run(transfers, limit);
   for (const uint64_t record : records) flight->finish_message(record, status.code());

@@ -42,8 +42,8 @@ class FlightRecorder {
   void start(uint64_t epoch, uint64_t now) noexcept;
   void finish(uint64_t epoch, Code outcome) noexcept;
 
-  // A send or receive: any thread. enqueue gives its number, for the others.
-  uint64_t enqueue(const MessageCall& call, std::string_view label) noexcept;
+  // A send or receive: any thread. enqueue gives its number, for the others; `starts` where it runs at once.
+  uint64_t enqueue(const MessageCall& call, std::string_view label, bool starts) noexcept;
   void start_message(uint64_t number) noexcept;
   void finish_message(uint64_t number, Code outcome) noexcept;
 

@@ -143,7 +143,7 @@ void FlightRecorder::finish(uint64_t epoch, Code outcome) noexcept {
   record.finished.store(now(), kRelease);
 }
 
-uint64_t FlightRecorder::enqueue(const MessageCall& call, std::string_view label) noexcept {
+uint64_t FlightRecorder::enqueue(const MessageCall& call, std::string_view label, bool starts) noexcept {
   const uint64_t number = messages_.fetch_add(1, std::memory_order_relaxed) + 1;
   FlightMessageRecord& record = segment_->messages[number % kFlightCapacity];
   label = kept_label(label);
@@ -153,8 +153,9 @@ uint64_t FlightRecorder::enqueue(const MessageCall& call, std::string_view label
                     kRelease);
   record.peer.store(static_cast<uint64_t>(call.peer), kRelease);
   record.count.store(call.count, kRelease);
-  record.enqueued.store(now(), kRelease);
-  record.started.store(0, kRelease);
+  const uint64_t now = this->now();
+  record.enqueued.store(now, kRelease);
+  record.started.store(starts ? now : 0, kRelease);
   record.outcome.store(0, kRelease);
   record.finished.store(0, kRelease);
   if (!label.empty()) store_label(record.label, label);

@@ -35,11 +35,13 @@ Inbox::Found deliver(const Envelope& envelope, const std::byte* payload, const T
 }  // namespace
 
 std::optional<Inbox::Found> Inbox::find(const Transfer& receive) {
+  if (!may_find()) return std::nullopt;
   const std::lock_guard lock(mutex_);
   const auto wanted = [&](const Waiting& message) { return message.envelope.tag == receive.call.tag; };
   if (const auto place = std::ranges::find_if(waiting_, wanted); place != waiting_.end()) {
     const Found found = deliver(place->envelope, place->payload.data(), receive);
     waiting_.erase(place);
+    waiting_count_.store(waiting_.size(), std::memory_order_relaxed);
     return found;
   }
   while (const auto incoming = mailbox_->peek(peer_)) {
@@ -55,6 +57,7 @@ std::optional<Inbox::Found> Inbox::find(const Transfer& receive) {
 }
 
 void Inbox::drain() {
+  if (!mailbox_->has_mail(peer_)) return;
   const std::lock_guard lock(mutex_);
   while (const auto incoming = mailbox_->peek(peer_)) {
     if (!take_fragment(*incoming)) keep(*incoming);
@@ -75,6 +78,7 @@ bool Inbox::take_fragment(const Mailbox::Incoming& incoming) noexcept {
 void Inbox::keep(const Mailbox::Incoming& incoming) {
   const size_t bytes = std::min(payload_bytes(incoming.envelope), kMailPayloadBytes);
   waiting_.push_back({incoming.envelope, {incoming.payload.begin(), incoming.payload.begin() + bytes}});
+  waiting_count_.store(waiting_.size(), std::memory_order_seq_cst);  // before the pop that wakes its receiver
   mailbox_->pop(peer_);
 }
 

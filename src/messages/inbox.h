@@ -2,6 +2,7 @@
 // pieces.
 #pragma once
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <list>
@@ -27,6 +28,10 @@ class Inbox {
     Envelope envelope;
     SourceEntry source;  // of a direct one
   };
+  // Whether find() may find something: without a lock.
+  bool may_find() const noexcept {
+    return waiting_count_.load(std::memory_order_seq_cst) != 0 || mailbox_->has_mail(peer_);
+  }
   // Finds the oldest message with the receive's tag; of an eager one the bytes are then in place, if dtype and count
   // are those of the receive.
   std::optional<Found> find(const Transfer& receive);
@@ -52,6 +57,7 @@ class Inbox {
 
   Mailbox* mailbox_ = nullptr;
   Rank peer_ = 0;
+  std::atomic<size_t> waiting_count_{0};
   std::mutex mutex_;            // of all that follows, and of looking at the peer's posts
   std::list<Waiting> waiting_;  // in the order in which they came
   std::array<Fragments, kMailTickets> fragments_;

@@ -7,6 +7,7 @@
 #include <map>
 #include <tuple>
 
+#include "base/processor.h"
 #include "kernels/kernels.h"
 
 namespace shardcomm {
@@ -58,6 +59,11 @@ bool TransferGroup::may_begin(const State& state) const noexcept {
 }
 
 Status TransferGroup::run(TimeLimit& limit) {
+  constexpr int kPolls = 64;  // before anything looks at the clock: about as long as a small message takes
+  for (int poll = 0; poll < kPolls; ++poll) {
+    if (advance()) return failure_;
+    pause();
+  }
   const std::function<bool()> ready = [this] { return is_ready(); };
   while (!advance()) {
     const Deadline look = std::min(limit.deadline(), Clock::now() + kSlice);
@@ -157,7 +163,7 @@ Status TransferGroup::advance_receive(const Transfer& receive, State& state) {
   }
   inbox.drain();
   if (inbox.missing_bytes(state.ticket) != 0) return {};
-  mailbox_.acknowledge(receive.call.peer, state.ticket);
+  mailbox_.acknowledge(receive.call.peer, state.ticket, kRead - kReady);
   finish(receive, state);
   return {};
 }
@@ -177,11 +183,11 @@ Status TransferGroup::meet(const Transfer& receive, State& state, const Inbox::F
     case EnvelopeKind::kEager: break;
     case EnvelopeKind::kDirect:
       SHARDCOMM_TRY(copy(receive, found.source));
-      for (uint64_t i = 0; i < kRead; ++i) mailbox_.acknowledge(peer, envelope.ticket);
+      mailbox_.acknowledge(peer, envelope.ticket, kRead);
       break;
     case EnvelopeKind::kStaged:
       messages_.inboxes_[index(peer)].expect_fragments(envelope.ticket, receive.data, receive.bytes());
-      mailbox_.acknowledge(peer, envelope.ticket);
+      mailbox_.acknowledge(peer, envelope.ticket, kReady);
       state.stage = Stage::kPieces;
       return {};
     case EnvelopeKind::kFragment: return Status(Code::kInternal, "a piece of a message came as one of its own");

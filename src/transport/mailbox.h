@@ -45,11 +45,13 @@ class Mailbox {
 
   // Posts unless the peer has yet to take as many posts as there is room for. The payload may be reused at once.
   virtual bool try_post(Rank peer, const Envelope& envelope, std::span<const std::byte> payload) noexcept = 0;
-  // The oldest post of `peer` that has not been popped.
+  // Whether there is a post of `peer` that has not been popped: any thread, as far as it can be told without a lock.
+  virtual bool has_mail(Rank peer) const noexcept = 0;
+  // The oldest of them.
   virtual std::optional<Incoming> peek(Rank peer) noexcept = 0;
   virtual void pop(Rank peer) noexcept = 0;
-  // Adds one to the count of acknowledgements that `peer` sees for one of its tickets.
-  virtual void acknowledge(Rank peer, uint16_t ticket) noexcept = 0;
+  // Adds to the count of acknowledgements that `peer` sees for one of its tickets.
+  virtual void acknowledge(Rank peer, uint16_t ticket, uint64_t count) noexcept = 0;
   virtual uint64_t acknowledgements(Rank peer, uint16_t ticket) const noexcept = 0;  // by `peer`, ever
   // Calls `ready` again and again, whenever something has come for this rank or been popped by it. Returns whether it
   // gave true before the deadline; spins for a bounded time, then sleeps.

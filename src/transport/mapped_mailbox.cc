@@ -15,7 +15,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kSlots = 16;      // posts from one rank to another that have not been popped
+constexpr uint64_t kSlots = 16;  // posts from one rank to another that have not been popped
+constexpr uint64_t kTakenTogether = 4;
 constexpr int kPollsPerLook = 16;  // calls of `ready` between looks at the clock
 constexpr int kTurns = 64;         // that a rank leaves to others, at least, before it sleeps
 constexpr std::chrono::milliseconds kLongestYield{1};
@@ -47,7 +48,7 @@ MappedMailbox::MappedMailbox(MappedControl& control, size_t offset_bytes)
     : control_(control),
       offset_bytes_(offset_bytes),
       outboxes_(std::make_unique<Outbox[]>(static_cast<size_t>(control.size()))),
-      popped_(static_cast<size_t>(control.size())) {}
+      popped_(std::make_unique<std::atomic<uint64_t>[]>(static_cast<size_t>(control.size()))) {}
 
 std::byte* MappedMailbox::area(Rank owner) const noexcept {
   return reinterpret_cast<std::byte*>(&control_.block(owner)) + offset_bytes_;
@@ -78,8 +79,10 @@ bool MappedMailbox::try_post(Rank peer, const Envelope& envelope, std::span<cons
   {
     const std::lock_guard lock(outbox.mutex);
     const uint64_t number = outbox.posted + 1;
-    if (number > kSlots && receipts(peer, control_.rank()).taken.load(std::memory_order_acquire) + kSlots < number)
-      return false;
+    if (outbox.taken + kSlots < number) {
+      outbox.taken = receipts(peer, control_.rank()).taken.load(std::memory_order_seq_cst);
+      if (outbox.taken + kSlots < number) return false;
+    }
     outbox.posted = number;
     Slot& target = slot(control_.rank(), peer, number);
     target.envelope = envelope;
@@ -92,23 +95,32 @@ bool MappedMailbox::try_post(Rank peer, const Envelope& envelope, std::span<cons
   return true;
 }
 
+bool MappedMailbox::has_mail(Rank peer) const noexcept {
+  const uint64_t number = popped_[static_cast<size_t>(peer)].load(std::memory_order_relaxed) + 1;
+  return slot(peer, control_.rank(), number).sequence.load(std::memory_order_seq_cst) >= number;
+}
+
 std::optional<Mailbox::Incoming> MappedMailbox::peek(Rank peer) noexcept {
-  const uint64_t number = popped_[static_cast<size_t>(peer)] + 1;
+  const uint64_t number = popped_[static_cast<size_t>(peer)].load(std::memory_order_relaxed) + 1;
   const Slot& source = slot(peer, control_.rank(), number);
-  if (source.sequence.load(std::memory_order_seq_cst) != number) return std::nullopt;
+  if (source.sequence.load(std::memory_order_acquire) != number) return std::nullopt;
   return Incoming{source.envelope, source.payload};
 }
 
 void MappedMailbox::pop(Rank peer) noexcept {
-  const uint64_t number = ++popped_[static_cast<size_t>(peer)];
-  receipts(control_.rank(), peer).taken.store(number, std::memory_order_seq_cst);
-  ring(peer);             // it may wait for room
+  std::atomic<uint64_t>& popped = popped_[static_cast<size_t>(peer)];
+  const uint64_t number = popped.load(std::memory_order_relaxed) + 1;
+  popped.store(number, std::memory_order_relaxed);
+  if (number % kTakenTogether == 0) {
+    receipts(control_.rank(), peer).taken.store(number, std::memory_order_seq_cst);
+    ring(peer);  // it may wait for room
+  }
   ring(control_.rank());  // another thread may wait for what this one has taken for it
 }
 
-void MappedMailbox::acknowledge(Rank peer, uint16_t ticket) noexcept {
-  auto& count = receipts(control_.rank(), peer).acknowledged[ticket];
-  count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst);
+void MappedMailbox::acknowledge(Rank peer, uint16_t ticket, uint64_t count) noexcept {
+  auto& sum = receipts(control_.rank(), peer).acknowledged[ticket];
+  sum.store(sum.load(std::memory_order_relaxed) + count, std::memory_order_seq_cst);
   ring(peer);
 }
 

@@ -2,7 +2,9 @@
 // every peer the acknowledgements that it gives, and for every peer a ring of slots into which it posts.
 //
 //   slot        a sequence number, then envelope and payload: a message of up to 40 bytes is one cache line
-//   taken       how many posts of a peer this rank has popped, ever; the poster reuses a slot when it has been taken
+//   taken       how many posts of a peer this rank has popped, ever, as far as it has said so; the poster reuses a slot
+//               when it has been taken. It is said for every fourth post: the poster reads that cache line, and to
+//               write it again costs a signal latency
 //   doorbell    a word on which all waiting threads of the rank sleep. Peers ring it after a post or an
 //   acknowledgement,
 //               but only where somebody sleeps: the one word of a rank that others write, for it carries no data
@@ -10,9 +12,9 @@
 // A sleeper counts itself and then looks for what it waits for; whoever posts stores the sequence number and then looks
 // for sleepers. All four are sequentially consistent, so one of the two sees the other.
 #pragma once
+#include <atomic>
 #include <memory>
 #include <mutex>
-#include <vector>
 
 #include "transport/mailbox.h"
 #include "transport/mapped_control.h"
@@ -26,9 +28,10 @@ class MappedMailbox final : public Mailbox {
   static size_t bytes_for(int size) noexcept;
 
   bool try_post(Rank peer, const Envelope& envelope, std::span<const std::byte> payload) noexcept override;
+  bool has_mail(Rank peer) const noexcept override;
   std::optional<Incoming> peek(Rank peer) noexcept override;
   void pop(Rank peer) noexcept override;
-  void acknowledge(Rank peer, uint16_t ticket) noexcept override;
+  void acknowledge(Rank peer, uint16_t ticket, uint64_t count) noexcept override;
   uint64_t acknowledgements(Rank peer, uint16_t ticket) const noexcept override;
   bool wait_until(const std::function<bool()>& ready, Deadline deadline) override;
   bool has_left(Rank peer) const noexcept override;
@@ -40,6 +43,7 @@ class MappedMailbox final : public Mailbox {
   struct Outbox {
     std::mutex mutex;
     uint64_t posted = 0;
+    uint64_t taken = 0;  // by the peer, when it was last looked at
   };
   std::byte* area(Rank owner) const noexcept;
   Doorbell& doorbell(Rank owner) const noexcept;
@@ -50,8 +54,8 @@ class MappedMailbox final : public Mailbox {
 
   MappedControl& control_;
   const size_t offset_bytes_;
-  const std::unique_ptr<Outbox[]> outboxes_;  // by peer
-  std::vector<uint64_t> popped_;              // by peer; guarded by whoever peeks
+  const std::unique_ptr<Outbox[]> outboxes_;               // by peer
+  const std::unique_ptr<std::atomic<uint64_t>[]> popped_;  // by peer; written by whoever may peek
 };
 
 }  // namespace shardcomm
