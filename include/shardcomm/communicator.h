@@ -151,7 +151,7 @@ struct BroadcastItem {
 };
 
 // Messages between two ranks: matched in order by pair of ranks and tag, beside the order of the collectives. dtype and
-// count of both sides must be equal. A message of up to 4 KiB is buffered: its send ends without its receive. A larger
+// count of both sides must be equal. A message of up to 1 KiB is buffered: its send ends without its receive. A larger
 // one is read by its receiver from the sender's memory, so its send ends with its receive.
 struct SendArgs {
   const void* data;  // [count]

@@ -1,7 +1,8 @@
 // The door of src/messages: sends and receives, matched in order by pair of ranks and tag. They have no part in the
 // order of a communicator's collectives, and any of its threads may make them.
 //
-//   up to kMailPayloadBytes   travel in the receiver's mailbox; the send ends when they have been posted
+//   up to kBufferedBytes      travels in the receiver's mailbox; the send ends when it has been posted. So does up to
+//                             kMailPayloadBytes of memory that the receiver does not map
 //   more, where the receiver  the send posts where they lie; the receiver copies them once, from there, and
 //   reads the sender's memory acknowledges; then the send ends
 //   more, elsewhere           the send posts that there is a message; the receiver acknowledges once it has met the
@@ -32,6 +33,8 @@ struct Transfer {
   std::string_view label;
   size_t bytes() const noexcept { return call.count * size_of(call.dtype); }
 };
+
+inline constexpr size_t kBufferedBytes = 1024;
 
 class Inbox;
 

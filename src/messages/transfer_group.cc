@@ -112,7 +112,11 @@ Status TransferGroup::post(const Transfer& send, State& state) {
   const MessageCall& call = send.call;
   Envelope envelope{
       .tag = call.tag, .kind = EnvelopeKind::kEager, .dtype = call.dtype, .ticket = 0, .count = call.count};
-  if (send.bytes() <= kMailPayloadBytes) {
+  SourceLookup windows(*fabric_.windows);
+  const bool is_small = send.bytes() <= kBufferedBytes;
+  const MappedWindow* const window = is_small ? nullptr : windows.window_of(send.data, send.bytes());
+  const bool is_mapped = window != nullptr || fabric_.transport->same_process(call.peer);
+  if (is_small || (!is_mapped && send.bytes() <= kMailPayloadBytes)) {
     if (mailbox_.try_post(call.peer, envelope, {send.data, send.bytes()})) finish(send, state);
     return {};
   }
@@ -124,10 +128,7 @@ Status TransferGroup::post(const Transfer& send, State& state) {
   } while (!tickets.compare_exchange_weak(used, used | uint64_t{1} << state.ticket, std::memory_order_acquire));
   state.acknowledged = mailbox_.acknowledgements(call.peer, state.ticket);
 
-  SourceLookup windows(*fabric_.windows);
-  const MappedWindow* const window = windows.window_of(send.data, send.bytes());
-  const bool is_reached = window != nullptr || fabric_.transport->same_process(call.peer) || fabric_.attaches(false);
-  state.is_staged = !is_reached;
+  state.is_staged = !is_mapped && !fabric_.attaches(/*reduction=*/false);
   envelope.kind = state.is_staged ? EnvelopeKind::kStaged : EnvelopeKind::kDirect;
   envelope.ticket = state.ticket;
   const SourceEntry source{.address = reinterpret_cast<uint64_t>(send.data),

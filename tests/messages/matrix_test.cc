@@ -92,8 +92,8 @@ TEST_P(MessageMatrix, DeliversEveryByte) {
     }
     shift_around(comm, way, DType::kF64, kMostBytes / sizeof(double), 1);
     shift_around(comm, way, DType::kU8, (1 << 20) + 1, 3);
-    // Around the largest message that is buffered.
-    for (const size_t count : {4095, 4096, 4097}) shift_around(comm, way, DType::kU8, count, 1);
+    // Around the largest messages that are buffered.
+    for (const size_t count : {1023, 1024, 1025, 4095, 4096, 4097}) shift_around(comm, way, DType::kU8, count, 1);
   });
 }
 
