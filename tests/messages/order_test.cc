@@ -135,6 +135,25 @@ TEST_P(MessageOrder, AFullMailboxIsEmptiedByARankThatItselfWaitsForRoom) {
   });
 }
 
+// A rank that looked again only now and then would take seconds.
+TEST_P(MessageOrder, SleepersHearAtOnceOfRoomAndOfMessages) {
+  on_ranks(2, [](Communicator& comm) {
+    constexpr uint32_t kMessages = 600;
+    const Stopwatch watch;
+    for (uint32_t i = 0; i < kMessages; ++i) {
+      std::vector<uint32_t> values(kSmall, i);
+      if (comm.rank() == 0) {
+        expect_ok(send(comm, 1, 3, values));
+        continue;
+      }
+      if (i % 64 == 0) std::this_thread::sleep_for(1ms);  // rank 0 waits for room meanwhile, asleep
+      expect_ok(receive(comm, 0, 3, values));
+      ASSERT_EQ(values.back(), i);
+    }
+    EXPECT_LT(watch.elapsed(), stretched(1500ms));
+  });
+}
+
 // Several threads of each rank have tags of their own, among collectives on another.
 TEST_P(MessageOrder, ThreadsOfARankSendAndReceiveBesideItsCollectives) {
   on_ranks(2, [](Communicator& comm) {

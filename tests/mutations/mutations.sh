@@ -15,6 +15,8 @@ staged=src/collectives/staged.cc
 pairs=src/collectives/all_to_all_v.cc
 shares=src/collectives/all_reduce_many.cc
 turns=src/core/turnstile.h
+mailbox=src/transport/mapped_mailbox.cc
+transfers=src/messages/transfer_group.cc
 
 # --- the order of memory: an x86 processor forgives these, ThreadSanitizer does not ---
 mutation release_of_a_signal tsan $wait \
@@ -383,3 +385,45 @@ mutation failed_get_told_to_nobody release src/bootstrap/exchange.cc \
   'if (published.status().code() != Code::kTimedOut) {' \
   'if (false) {' \
   c_api_store_test
+
+# --- messages between two ranks ---
+mutation message_published_before_it_is_written tsan $mailbox \
+  'target.sequence.store(number, std::memory_order_seq_cst);' \
+  'target.sequence.store(number, std::memory_order_relaxed);' \
+  messages_order_test
+mutation slot_reused_before_it_is_taken release $mailbox \
+  'if (outbox.taken + kSlots < number) return false;' \
+  '' \
+  messages_order_test
+mutation peer_that_waits_for_room_not_woken release $mailbox \
+  'ring(peer);  // it may wait for room' \
+  '' \
+  messages_order_test:'*SleepersHearAtOnce*'
+mutation tags_matched_in_the_order_of_arrival release src/messages/inbox.cc \
+  'if (incoming->envelope.tag == receive.call.tag) {' \
+  'if (incoming->envelope.tag >= 0) {' \
+  messages_order_test
+mutation newest_of_equal_tags_first release src/messages/inbox.cc \
+  'waiting_.push_back(' \
+  'waiting_.push_front(' \
+  messages_order_test
+mutation receive_that_overtakes_an_earlier_one release $transfers \
+  'return state.after < 0 ||' \
+  'return true || state.after < 0 ||' \
+  messages_order_test
+mutation memory_handed_back_before_it_is_read release $transfers \
+  'if (answers < kRead) return {};' \
+  'if (answers < kReady && state.is_staged) return {};' \
+  messages_order_test
+mutation shorter_message_accepted release $transfers \
+  'if (envelope.dtype != receive.call.dtype || envelope.count != receive.call.count) {' \
+  'if (envelope.dtype != receive.call.dtype) {' \
+  messages_failure_test
+mutation mail_not_emptied_while_waiting release $transfers \
+  'messages_.inboxes_[index(peer)].drain();' \
+  '' \
+  messages_order_test
+mutation subgroup_of_lists_that_differ release src/core/subgroup.cc \
+  'if (lists[0] != mine) return differ(me, mine);' \
+  '' \
+  subgroup_test
