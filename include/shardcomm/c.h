@@ -82,6 +82,7 @@ typedef struct shardcomm_comm shardcomm_comm;
 typedef struct shardcomm_window shardcomm_window;
 typedef struct shardcomm_mosaic shardcomm_mosaic;
 typedef struct shardcomm_work shardcomm_work;
+typedef struct shardcomm_prepared shardcomm_prepared;
 typedef struct shardcomm_zero shardcomm_zero;
 typedef struct shardcomm_adam shardcomm_adam;
 
@@ -332,6 +333,21 @@ SHARDCOMM_EXPORT void shardcomm_call_init_sized(shardcomm_call* call, size_t str
 #define shardcomm_call_init(call) shardcomm_call_init_sized((call), sizeof *(call), sizeof(shardcomm_item))
 SHARDCOMM_EXPORT shardcomm_code shardcomm_enqueue(shardcomm_comm* comm, const shardcomm_call* call,
                                                   shardcomm_stream stream, shardcomm_work** work);
+
+/* --- prepared calls: of many tensors, made again and again; prepared.h says more --- */
+
+/* local: no peer hears of it; label: NULL for none */
+SHARDCOMM_EXPORT shardcomm_code shardcomm_prepare_gather(shardcomm_comm* comm, const shardcomm_gather_item* items,
+                                                         size_t item_count, const char* label,
+                                                         shardcomm_prepared** out);
+SHARDCOMM_EXPORT shardcomm_code shardcomm_prepare_reduce(shardcomm_comm* comm, const shardcomm_reduce_item* items,
+                                                         size_t item_count, const char* label,
+                                                         shardcomm_prepared** out);
+/* a collective call, which peers see as all_gather_many or reduce_scatter_many with that label */
+SHARDCOMM_EXPORT shardcomm_code shardcomm_run_prepared(shardcomm_prepared* prepared, shardcomm_stream stream,
+                                                       shardcomm_work** work);
+/* before the communicator or after it, and while a run is still in a stream */
+SHARDCOMM_EXPORT void shardcomm_prepared_destroy(shardcomm_prepared* prepared);
 
 /* --- messages between two ranks: matched in order by pair of ranks and tag, beside the collectives; communicator.h
    says more. dtype and count of both sides are equal. A peer may be the rank itself. --- */

@@ -19,6 +19,7 @@
 
 #include "shardcomm/options.h"
 #include "shardcomm/plan.h"
+#include "shardcomm/prepared.h"
 #include "shardcomm/store.h"
 #include "shardcomm/stream.h"
 #include "shardcomm/types.h"
@@ -123,7 +124,7 @@ struct ReduceScatterVArgs {
   std::string_view label = {};
 };
 // Many tensors as one operation: one epoch, one pair of signals. Each lands in its own place; nothing is packed. A call
-// that comes again with the same tensors costs less: what was worked out for it is kept, in 16 MiB at most.
+// that comes again and again is prepared (prepared.h), which costs less.
 struct GatherItem {
   const void* shard;
   void* full;
@@ -221,6 +222,9 @@ class SHARDCOMM_EXPORT Communicator {
   Result<Work> all_reduce_many(std::span<const AllReduceItem> items, StreamRef stream, std::string_view label = {});
   Result<Work> broadcast_many(std::span<const BroadcastItem> items, Rank root, StreamRef stream,
                               std::string_view label = {});
+  // Local: no peer hears of it. What the call refuses is refused here; the list of items is not needed afterwards.
+  Result<PreparedCall> prepare_gather(std::span<const GatherItem> items, std::string_view label = {});
+  Result<PreparedCall> prepare_reduce(std::span<const ReduceItem> items, std::string_view label = {});
   Result<Work> all_gather(Bucket& bucket, StreamRef stream);
   Result<Work> all_gather(const MosaicWindow& mosaic, StreamRef stream);  // copies nothing
   Result<Work> reduce_scatter(Bucket& bucket, ReduceOp op, StreamRef stream);
@@ -247,6 +251,7 @@ class SHARDCOMM_EXPORT Communicator {
 
  private:
   friend class Bucket;
+
   friend class MemoryPool;
   explicit Communicator(std::unique_ptr<Impl>) noexcept;
   std::unique_ptr<Impl> impl_;

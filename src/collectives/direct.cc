@@ -38,11 +38,11 @@ Status run_announced(Execution& execution, const Step& step) {
   return step.last ? await_readers(execution, step.geometry) : Status();
 }
 
-// Returns the tables kept for an operation; null if it is not a known call or takes several announcements.
+// Returns the tables kept for an operation; null if it is not prepared or takes several announcements.
 CallTables* tables_of(const Operation& operation) {
-  if (operation.known == nullptr || operation.items.size() > kMaxEntries) return nullptr;
-  if (operation.known->tables == nullptr) operation.known->tables = std::make_shared<CallTables>();
-  return operation.known->tables.get();
+  if (operation.prepared == nullptr || operation.items.size() > kMaxEntries) return nullptr;
+  if (operation.prepared->tables == nullptr) operation.prepared->tables = std::make_shared<CallTables>();
+  return operation.prepared->tables.get();
 }
 
 }  // namespace

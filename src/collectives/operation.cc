@@ -4,7 +4,6 @@
 #include <numeric>
 
 #include "base/hash.h"
-#include "collectives/call_tables.h"
 #include "collectives/operation.h"
 #include "collectives/transfer_cursor.h"
 
@@ -78,10 +77,6 @@ void prepare(Operation& operation, int size) noexcept {
   if (!operation.label.empty()) {
     operation.signature.detail ^= hash_text(operation.label);
   }
-}
-
-size_t KnownCall::bytes(int size) const noexcept {
-  return sizeof(KnownCall) + items.size() * sizeof(Item) + call_tables_bytes(size, items.size());
 }
 
 }  // namespace shardcomm

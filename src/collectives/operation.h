@@ -22,7 +22,7 @@ struct Item {
   bool operator==(const Item&) const = default;
 };
 
-struct KnownCall;
+struct PreparedOperation;
 struct CallTables;  // call_tables.h
 
 // A checked call, the same on every rank but for the addresses.
@@ -37,7 +37,7 @@ struct Operation {
   std::span<const size_t> out_counts;  // all_to_all_v: what it expects of each
   std::string_view label;
   uint64_t epoch = 0;
-  std::shared_ptr<KnownCall> known;  // made before, and prepared; null: not known
+  std::shared_ptr<PreparedOperation> prepared;  // whose operation this is; null: it is made once
   Signature signature;
   // Derived from the fields above, like the rest of the signature, by prepare().
   Workload workload = {};
@@ -47,18 +47,17 @@ struct Operation {
 // each may bring other memory.
 void prepare(Operation& operation, int size) noexcept;
 
-// A call of many tensors, kept for when it comes again, as a model's do in every step.
-struct KnownCall {
-  KnownCall(Collective collective, std::vector<Item> tensors, std::string_view name)
+// An operation that is made again and again, with its own list of tensors.
+struct PreparedOperation {
+  PreparedOperation(Collective collective, std::vector<Item> tensors, std::string_view name)
       : items(std::move(tensors)), label(name), operation({.collective = collective}, items, label) {}
-  KnownCall(const KnownCall&) = delete;
-  KnownCall& operator=(const KnownCall&) = delete;
-  size_t bytes(int size) const noexcept;  // it takes at most, on so many ranks
+  PreparedOperation(const PreparedOperation&) = delete;
+  PreparedOperation& operator=(const PreparedOperation&) = delete;
 
   const std::vector<Item> items;
   const std::string label;
-  Operation operation;                 // of these; prepared once it has been submitted, and constant from then on
-  std::shared_ptr<CallTables> tables;  // the engine's, who runs one operation at a time
+  Operation operation;                 // of these; constant once prepare() has been called for it
+  std::shared_ptr<CallTables> tables;  // the engine's, which runs one operation at a time
 };
 
 }  // namespace shardcomm

@@ -3,12 +3,16 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+
 namespace shardcomm {
 
 struct Bucket::Impl {
   Window window;
   BucketLayout layout;
   Rank rank;
+  std::optional<PreparedCall> gather = {}, reduction = {};  // once they have been called
+  ReduceOp op = ReduceOp::kSum;                             // of the reduction
 };
 
 Bucket::Bucket(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
@@ -37,7 +41,28 @@ Result<Bucket> Bucket::create(Communicator& comm, const BucketLayout& layout, st
     return Status(Code::kInvalidArgument, fmt::format("a bucket of {} elements is beyond the address space", whole));
   }
   SHARDCOMM_TRY_ASSIGN(Window window, comm.allocate_window(bytes, label));
-  return Bucket(std::make_unique<Impl>(Impl{std::move(window), layout, comm.rank()}));
+  return Bucket(std::make_unique<Impl>(Impl{.window = std::move(window), .layout = layout, .rank = comm.rank()}));
+}
+
+Result<Work> Communicator::all_gather(Bucket& bucket, StreamRef stream) {
+  auto& call = bucket.impl_->gather;
+  if (!call) {
+    const BucketLayout& layout = bucket.layout();
+    const GatherItem item{bucket.shard(), bucket.full(), layout.shard_count, layout.dtype};
+    SHARDCOMM_TRY_ASSIGN(call, prepare_gather({&item, 1}, bucket.impl_->window.label()));
+  }
+  return call->run(stream);
+}
+
+Result<Work> Communicator::reduce_scatter(Bucket& bucket, ReduceOp op, StreamRef stream) {
+  auto& call = bucket.impl_->reduction;
+  if (!call || op != bucket.impl_->op) {
+    const BucketLayout& layout = bucket.layout();
+    const ReduceItem item{bucket.full(), bucket.shard(), layout.shard_count, layout.dtype, op};
+    SHARDCOMM_TRY_ASSIGN(call, prepare_reduce({&item, 1}, bucket.impl_->window.label()));
+    bucket.impl_->op = op;
+  }
+  return call->run(stream);
 }
 
 }  // namespace shardcomm

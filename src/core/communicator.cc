@@ -241,16 +241,6 @@ Result<Work> Communicator::broadcast_many(std::span<const BroadcastItem> items, 
   return submit(*impl_->core, make_operation(call, tensors, label), stream);
 }
 
-Result<Work> Communicator::all_gather(Bucket& bucket, StreamRef stream) {
-  const BucketLayout& layout = bucket.layout();
-  return all_gather({bucket.shard(), bucket.full(), layout.shard_count, layout.dtype}, stream);
-}
-
-Result<Work> Communicator::reduce_scatter(Bucket& bucket, ReduceOp op, StreamRef stream) {
-  const BucketLayout& layout = bucket.layout();
-  return reduce_scatter({bucket.full(), bucket.shard(), layout.shard_count, layout.dtype, op}, stream);
-}
-
 Result<Work> Communicator::send(const SendArgs& args, StreamRef stream) {
   const Transfer transfer = transfer_of(args);
   return impl_->core->submit({&transfer, 1}, stream, args.timeout);

@@ -24,8 +24,7 @@ Core::Core(Communicator::Group group, const Options& given, Connection connectio
                       .fabric = *fabric,
                       .chooser = chooser,
                       .flight = *flight,
-                      .health = health}),
-      known_calls_(group.size) {}
+                      .health = health}) {}
 
 Result<Work> Core::submit(Operation& operation, StreamRef stream) {
   if (stream.device().kind != Device::Kind::kHost) {
@@ -34,7 +33,7 @@ Result<Work> Core::submit(Operation& operation, StreamRef stream) {
   SHARDCOMM_TRY(health.here());
   SHARDCOMM_TRY(health.failure());
   operation.epoch = next_epoch_;
-  if (operation.known == nullptr) prepare(operation, self.size);
+  if (operation.prepared == nullptr) prepare(operation, self.size);
   const uint64_t now = flight->now();
   if (stream.is_caller()) {
     ++next_epoch_;
@@ -48,32 +47,51 @@ Result<Work> Core::submit(Operation& operation, StreamRef stream) {
   return work;
 }
 
+namespace {
+
+Item item_of(const GatherItem& given) noexcept {
+  return {static_cast<const std::byte*>(given.shard), static_cast<std::byte*>(given.full), given.count, given.dtype,
+          ReduceOp::kSum};
+}
+Item item_of(const ReduceItem& given) noexcept {
+  return {static_cast<const std::byte*>(given.full), static_cast<std::byte*>(given.shard), given.count, given.dtype,
+          given.op};
+}
+
 template <class Given>
-Result<Work> Core::submit_many(Collective collective, std::span<const Given> given, StreamRef stream,
-                               std::string_view label) {
-  label = kept_label(label);
-  if (auto known = known_calls_.find(collective, given, label); known != nullptr) {
-    Operation again = known->operation;
-    again.known = std::move(known);
-    return submit(again, stream);
-  }
+std::vector<Item> items_of(std::span<const Given> given) {
   std::vector<Item> items;
   items.reserve(given.size());
   for (const Given& item : given) items.push_back(item_of(item));
-  if (!KnownCalls::is_worth_it(items.size())) {
-    Operation operation({.collective = collective}, items, label);
-    SHARDCOMM_TRY(check(operation, self.rank, self.size));
-    return submit(operation, stream);
-  }
-  auto call = std::make_shared<KnownCall>(collective, std::move(items), label);
-  SHARDCOMM_TRY(check(call->operation, self.rank, self.size));
-  Result<Work> work = submit(call->operation, stream);
-  if (work.ok()) known_calls_.keep(std::move(call));
-  return work;
+  return items;
+}
+
+}  // namespace
+
+template <class Given>
+Result<Work> Core::submit_many(Collective collective, std::span<const Given> given, StreamRef stream,
+                               std::string_view label) {
+  const std::vector<Item> items = items_of(given);
+  Operation operation({.collective = collective}, items, kept_label(label));
+  SHARDCOMM_TRY(check(operation, self.rank, self.size));
+  return submit(operation, stream);
+}
+
+template <class Given>
+Result<std::shared_ptr<PreparedOperation>> Core::prepare_many(Collective collective, std::span<const Given> given,
+                                                              std::string_view label) const {
+  auto prepared = std::make_shared<PreparedOperation>(collective, items_of(given), kept_label(label));
+  SHARDCOMM_TRY(check(prepared->operation, self.rank, self.size));
+  prepare(prepared->operation, self.size);
+  return prepared;
 }
 
 template Result<Work> Core::submit_many(Collective, std::span<const GatherItem>, StreamRef, std::string_view);
 template Result<Work> Core::submit_many(Collective, std::span<const ReduceItem>, StreamRef, std::string_view);
+template Result<std::shared_ptr<PreparedOperation>> Core::prepare_many(Collective, std::span<const GatherItem>,
+                                                                       std::string_view) const;
+template Result<std::shared_ptr<PreparedOperation>> Core::prepare_many(Collective, std::span<const ReduceItem>,
+                                                                       std::string_view) const;
 
 Result<std::vector<std::string>> Core::exchange(std::string_view blob, std::string_view label) {
   if (blob.size() > kPayloadCapacity)

@@ -13,7 +13,6 @@
 #include "core/connection.h"
 #include "core/health.h"
 #include "core/host_executor.h"
-#include "core/known_calls.h"
 #include "messages/messages.h"
 #include "shardcomm/communicator.h"
 
@@ -26,10 +25,14 @@ class Core : public std::enable_shared_from_this<Core> {
   // Gives a checked operation its epoch and signature, records it, and hands it to the executor of the stream's kind.
   // Nothing of it need outlive the call.
   Result<Work> submit(Operation& operation, StreamRef stream);
-  // The same of a call of many tensors that has yet to be checked, unless it is known.
+  // The same of a call of many tensors that has yet to be checked.
   template <class Given>  // GatherItem or ReduceItem
   Result<Work> submit_many(Collective collective, std::span<const Given> given, StreamRef stream,
                            std::string_view label);
+  // The same, checked and summed up, to be submitted again and again (prepared.cc). Asks no peer.
+  template <class Given>
+  Result<std::shared_ptr<PreparedOperation>> prepare_many(Collective collective, std::span<const Given> given,
+                                                          std::string_view label) const;
   // Gives every rank's blob, in rank order: how windows and splits are agreed on. Takes its turn among the operations
   // and runs on the calling thread.
   Result<std::vector<std::string>> exchange(std::string_view blob, std::string_view label);
@@ -61,7 +64,6 @@ class Core : public std::enable_shared_from_this<Core> {
   std::atomic<uint64_t> transfers_in_streams_{0};
   Messages messages_;
   HostExecutor host_executor_;
-  KnownCalls known_calls_;
 };
 
 struct Communicator::Impl {

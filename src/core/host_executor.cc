@@ -81,14 +81,14 @@ struct HostExecutor::AsyncOperation {
   AsyncOperation(HostExecutor& executor, std::shared_ptr<const void> owner, const Operation& given)
       : executor(executor),
         owner(std::move(owner)),
-        items(given.known != nullptr ? std::vector<Item>() : std::vector(given.items.begin(), given.items.end())),
+        items(given.prepared != nullptr ? std::vector<Item>() : std::vector(given.items.begin(), given.items.end())),
         counts(given.counts.begin(), given.counts.end()),
         out_counts(given.out_counts.begin(), given.out_counts.end()),
         label(given.label),
         operation(given),
         work(std::make_shared<Work::State>(executor.setup_.fabric.rank, name(given.call().collective).data(),
                                            Deadline::max())) {
-    if (given.known == nullptr) operation.items = items;
+    if (given.prepared == nullptr) operation.items = items;
     operation.counts = counts;
     operation.out_counts = out_counts;
     operation.label = label;

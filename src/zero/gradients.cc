@@ -122,17 +122,31 @@ Status Gradients::enqueue_collectives(UnitId unit, uint32_t transfer, bool strai
   const Transfer& part = layout.gradient_transfers[transfer];
   const std::string name = transfer_name(layout, layout.gradient_transfers, transfer);
   const DType dtype = context_.layout.gradient_dtype;
-  std::vector<ReduceItem> reduces;
-  std::vector<GatherItem> gathers;
-  for (uint32_t b = part.first_bucket; b < part.end_bucket; ++b) {
-    const UnitBucket& bucket = layout.buckets[b];
-    void* shard = straight ? static_cast<void*>(sum(unit, b)) : own_part(unit, bucket);
-    reduces.push_back({whole(unit, bucket), shard, bucket.shard_count, dtype, ReduceOp::kSum});
-    gathers.push_back({own_part(unit, bucket), whole(unit, bucket), bucket.shard_count, dtype});
-  }
-  SHARDCOMM_TRY(context_.comm.reduce_scatter_many(reduces, context_.stream, collective_label("reduce", name)).status());
+  const auto reduces = [&] {
+    std::vector<ReduceItem> items;
+    for (uint32_t b = part.first_bucket; b < part.end_bucket; ++b) {
+      const UnitBucket& bucket = layout.buckets[b];
+      void* const shard = straight ? static_cast<void*>(sum(unit, b)) : own_part(unit, bucket);
+      items.push_back({whole(unit, bucket), shard, bucket.shard_count, dtype, ReduceOp::kSum});
+    }
+    return items;
+  };
+  const auto gathers = [&] {
+    std::vector<GatherItem> items;
+    for (uint32_t b = part.first_bucket; b < part.end_bucket; ++b) {
+      const UnitBucket& bucket = layout.buckets[b];
+      items.push_back({own_part(unit, bucket), whole(unit, bucket), bucket.shard_count, dtype});
+    }
+    return items;
+  };
+  Unit& state = units_[unit];
+  Part& calls = state.parts[transfer];
+  RecurringCall& reduction = straight ? calls.straight_reduction : calls.reduction;
+  SHARDCOMM_TRY(
+      reduction.run(context_.comm, context_.stream, state.whole, collective_label("reduce", name), reduces).status());
   if (context_.layout.stage.shards_updates) return {};
-  return context_.comm.all_gather_many(gathers, context_.stream, collective_label("spread", name)).status();
+  return calls.spread.run(context_.comm, context_.stream, state.whole, collective_label("spread", name), gathers)
+      .status();
 }
 
 Status Gradients::enqueue_sums(UnitId unit, uint32_t transfer, bool straight) {

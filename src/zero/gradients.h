@@ -10,6 +10,7 @@
 #include "zero/context.h"
 #include "zero/footprint.h"
 #include "zero/pool.h"
+#include "zero/recurring_call.h"
 
 namespace shardcomm::zero {
 
@@ -43,6 +44,7 @@ class Gradients {
     Block borrowed;       // stages 2 and 3
     bool summed = false;  // the sums hold earlier micro-batches
     std::optional<Event> reduced;
+    RecurringCall reduction, straight_reduction, spread;
   };
   struct Unit {
     std::byte* whole = nullptr;  // stages 0 and 1: always the same; stages 2 and 3: borrowed

@@ -25,6 +25,8 @@ Values::Values(const Context& context, Window window, Buffer memory)
   for (size_t u = 0; u < units_.size(); ++u) {
     units_[u].base = base;
     const UnitLayout& unit = context.layout.units[u];
+    units_[u].gathers.resize(unit.value_transfers.size());
+    units_[u].publishes.resize(unit.gradient_transfers.size());
     base += context.layout.stage.shards_values ? unit.shard_bytes : unit.value_bytes;
   }
 }
@@ -62,19 +64,28 @@ Status Values::gather(UnitId unit, uint32_t transfer, std::optional<size_t> offs
   SHARDCOMM_TRY(acquire(unit, part, offset));
   const std::string name = transfer_name(layout, layout.value_transfers, transfer);
   StreamSpan span = StreamSpan::begin(context_.stream);
-  std::vector<GatherItem> items;
+  std::vector<const UnitBucket*> gathered;
   for (const UnitBucket& bucket : layout.buckets_of(part)) {
     if (bucket.mosaic) {
       SHARDCOMM_TRY_ASSIGN(state.ready, context_.comm.all_gather(mosaic_of(unit, bucket), context_.stream));
     } else {
-      items.push_back({shard(unit, bucket), whole(unit, bucket), bucket.shard_count, bucket.dtype});
+      gathered.push_back(&bucket);
     }
   }
-  if (!items.empty()) {
-    SHARDCOMM_TRY_ASSIGN(state.ready,
-                         context_.comm.all_gather_many(items, context_.stream, collective_label("gather", name)));
+  if (!gathered.empty()) {
+    const auto items = [&] { return gather_items(unit, gathered); };
+    SHARDCOMM_TRY_ASSIGN(state.ready, state.gathers[transfer].run(context_.comm, context_.stream, state.gathered,
+                                                                  collective_label("gather", name), items));
   }
   return span.end(context_.stream, Lane::kGather, context_, name, part.bytes);
+}
+
+std::vector<GatherItem> Values::gather_items(UnitId unit, std::span<const UnitBucket* const> buckets) const {
+  std::vector<GatherItem> items;
+  items.reserve(buckets.size());
+  for (const UnitBucket* bucket : buckets)
+    items.push_back({shard(unit, *bucket), whole(unit, *bucket), bucket->shard_count, bucket->dtype});
+  return items;
 }
 
 Status Values::acquire(UnitId unit, const Transfer& transfer, std::optional<size_t> offset) {
@@ -113,15 +124,17 @@ Status Values::publish(UnitId unit) {
   const UnitLayout& layout = context_.layout.units[unit];
   for (size_t t = 0; t < layout.gradient_transfers.size(); ++t) {
     const std::string name = transfer_name(layout, layout.gradient_transfers, t);
-    std::vector<GatherItem> items;
+    std::vector<const UnitBucket*> published;
     size_t bytes = 0;
     for (const UnitBucket& bucket : layout.buckets_of(layout.gradient_transfers[t])) {
-      items.push_back({shard(unit, bucket), whole(unit, bucket), bucket.shard_count, bucket.dtype});
+      published.push_back(&bucket);
       bytes += bucket.full_bytes();
     }
     StreamSpan span = StreamSpan::begin(context_.stream);
+    const auto items = [&] { return gather_items(unit, published); };
     SHARDCOMM_TRY_ASSIGN(units_[unit].ready,
-                         context_.comm.all_gather_many(items, context_.stream, collective_label("publish", name)));
+                         units_[unit].publishes[t].run(context_.comm, context_.stream, units_[unit].base,
+                                                       collective_label("publish", name), items));
     SHARDCOMM_TRY(span.end(context_.stream, Lane::kGather, context_, name, bytes));
   }
   return {};

@@ -4,11 +4,13 @@
 #pragma once
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "zero/buffer.h"
 #include "zero/context.h"
 #include "zero/pool.h"
+#include "zero/recurring_call.h"
 
 namespace shardcomm::zero {
 
@@ -46,9 +48,11 @@ class Values {
     std::vector<Block> blocks;      // their memory: one block per transfer if they were placed, else one
     Work ready;
     std::vector<std::optional<MosaicWindow>> mosaics;  // by bucket
+    std::vector<RecurringCall> gathers, publishes;     // by transfer
   };
   Values(const Context& context, Window window, Buffer memory);
   Status allocate_mosaics();
+  std::vector<GatherItem> gather_items(UnitId unit, std::span<const UnitBucket* const> buckets) const;
   Status acquire(UnitId unit, const Transfer& transfer, std::optional<size_t> offset);
 
   const MosaicWindow& mosaic_of(UnitId unit, const UnitBucket& bucket) const noexcept;  // bucket: of the layout

@@ -232,40 +232,36 @@ mutation shares_reduced_by_their_givers release src/collectives/geometry.h \
   collectives_geometry_test
 
 # --- calls that come again ---
-mutation known_by_the_inputs_alone release src/core/known_calls.h \
-  'return item_of(one) == item;' \
-  'return item_of(one).in == item.in;' \
-  collectives_known_calls_test known_call_cache_test
 mutation tables_of_windows_gone release $source_table \
   'tables->windows == fabric.windows->version()' \
   'tables->windows != 0' \
-  collectives_known_calls_test:'*Windows*/processes'
+  collectives_prepared_calls_test:'*Windows*/processes'
 mutation kept_copies_of_ranks_unlike release $copy \
   'from.matches ? kept_tables(step) : nullptr' \
   'kept_tables(step)' \
-  collectives_layout_test
+  collectives_prepared_calls_test:'*ElsewhereOnEveryRank*'
 mutation kept_sums_of_ranks_unlike release $reduce \
   'reduction.all_match() ? kept_tables(step) : nullptr' \
   'kept_tables(step)' \
-  collectives_layout_test
+  collectives_prepared_calls_test:'*ElsewhereOnEveryRank*'
 
 mutation closed_window_still_known release src/transport/windows.cc \
   '  version_.fetch_add(1, std::memory_order_release);
   std::erase_if' \
   '  std::erase_if' \
-  collectives_known_calls_test:'*InThePlaceOfAWindow*'
+  collectives_prepared_calls_test:'*InThePlaceOfAWindow*'
 mutation tables_of_one_announcement_of_several release $direct \
   'operation.items.size() > kMaxEntries' \
   'operation.items.size() > 1000000' \
-  collectives_known_calls_test:'*SeveralAnnouncements*'
+  collectives_prepared_calls_test:'*SeveralAnnouncements*'
 mutation tables_of_ordinary_memory_kept release $source_table \
   'if (table.fingerprint == 0) return;' \
   '' \
-  collectives_known_calls_test:'*InOrdinaryMemory*'
+  collectives_prepared_calls_test:'*InOrdinaryMemory*'
 mutation tables_never_found_again release $source_table \
   'tables->windows == fabric.windows->version()' \
   'tables->windows == fabric.windows->version() + 1' \
-  collectives_known_calls_test:'*AllocateNothing*'
+  collectives_prepared_calls_test:'*AllocateNothing*'
 mutation part_of_a_segment_not_aligned release src/kernels/reduce_host.h \
   'if (pass.streaming) pass = with_aligned' \
   'if (pass.streaming && pass.offset == 0) pass = with_aligned' \
@@ -427,3 +423,11 @@ mutation subgroup_of_lists_that_differ release src/core/subgroup.cc \
   'if (lists[0] != mine) return differ(me, mine);' \
   '' \
   subgroup_test
+mutation run_of_a_communicator_that_is_gone release src/core/prepared.cc \
+  'if (core == nullptr)' \
+  'if (core == nullptr && impl_->prepared == nullptr)' \
+  collectives_prepared_calls_test:'*OutliveTheirCommunicator*'
+mutation prepared_without_its_check release src/core/core.cc \
+  'SHARDCOMM_TRY(check(prepared->operation, self.rank, self.size));' \
+  '' \
+  collectives_prepared_calls_test:'*RefuseWhatTheCallRefuses*'

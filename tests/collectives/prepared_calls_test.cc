@@ -1,5 +1,5 @@
-// Calls of many tensors that come again: taken for known only where everything is as it was, and found in the right
-// memory when windows have come and gone in between.
+// Prepared calls: the same bits as plain ones, which peers may make instead, in the right memory when windows have come
+// and gone between runs; their lives and those of communicators.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -8,6 +8,7 @@
 #include <cstring>
 #include <new>
 #include <optional>
+#include <thread>
 
 #include "tests/support/collectives_table.h"
 
@@ -34,9 +35,11 @@ struct Tensor {
   size_t count;
   DType dtype;
   ReduceOp op = ReduceOp::kSum;
+  bool operator==(const Tensor&) const = default;
 };
 
-// Fills the inputs anew, makes the call, and compares every byte of the outputs.
+// Fills the inputs anew, makes the call, and compares every byte of the outputs. A call that comes again is the one
+// that was prepared the first time; every third one, on one rank after the other, is a plain call instead.
 class Caller {
  public:
   explicit Caller(Communicator& comm) : comm_(comm) {}
@@ -50,7 +53,10 @@ class Caller {
       fill_elements(t.shard, seed(i), comm_.rank(), 0, t.count, t.dtype);
       items.push_back({t.shard, t.full, t.count, t.dtype});
     }
-    const Result<Work> work = comm_.all_gather_many(items, StreamRef::caller(), label);
+    const Result<Work> work = is_plain() ? comm_.all_gather_many(items, StreamRef::caller(), label)
+                                         : prepared(tensors, false, label, [&] {
+                                             return comm_.prepare_gather(items, label);
+                                           }).run(StreamRef::caller());
     ASSERT_TRUE(work.ok()) << work.status().to_string();
     for (size_t i = 0; i < tensors.size(); ++i) {
       const Tensor& t = tensors[i];
@@ -73,7 +79,9 @@ class Caller {
       fill_elements(t.full, seed(i), comm_.rank(), 0, n() * t.count, t.dtype);
       items.push_back({t.full, t.shard, t.count, t.dtype, t.op});
     }
-    const Result<Work> work = comm_.reduce_scatter_many(items, StreamRef::caller());
+    const Result<Work> work =
+        is_plain() ? comm_.reduce_scatter_many(items, StreamRef::caller())
+                   : prepared(tensors, true, {}, [&] { return comm_.prepare_reduce(items); }).run(StreamRef::caller());
     ASSERT_TRUE(work.ok()) << work.status().to_string();
     for (size_t i = 0; i < tensors.size(); ++i) {
       const Tensor& t = tensors[i];
@@ -92,9 +100,28 @@ class Caller {
 
  private:
   size_t n() const { return static_cast<size_t>(comm_.size()); }
+  bool is_plain() const { return (calls_ + static_cast<uint64_t>(comm_.rank())) % 3 == 0; }
+  struct Known {
+    std::vector<Tensor> tensors;
+    bool reduces;
+    std::string label;
+    PreparedCall call;
+  };
+  template <class Prepare>
+  PreparedCall& prepared(std::span<const Tensor> tensors, bool reduces, std::string_view label, Prepare prepare) {
+    for (Known& known : known_) {
+      if (known.reduces == reduces && known.label == label && std::ranges::equal(known.tensors, tensors))
+        return known.call;
+    }
+    Result<PreparedCall> call = prepare();
+    if (!call.ok()) throw std::runtime_error(call.status().to_string());
+    known_.push_back({{tensors.begin(), tensors.end()}, reduces, std::string(label), std::move(call).value()});
+    return known_.back().call;
+  }
   uint64_t seed(size_t item) const { return random_bits(test_seed(), calls_, item); }
   Communicator& comm_;
   uint64_t calls_ = 0;
+  std::vector<Known> known_;
 };
 
 // Tensors of which each has room for one more, and for the largest dtype.
@@ -112,10 +139,10 @@ std::vector<Tensor> tensors_at(std::byte* base, int ranks) {
 
 std::byte* moved(std::byte* at) { return at + 8; }
 
-class KnownCalls : public ::testing::TestWithParam<RankMode> {};
+class PreparedCalls : public ::testing::TestWithParam<RankMode> {};
 
-// The middle tensor differs in one thing; so the first and the last, by which a call is looked up, are as before.
-TEST_P(KnownCalls, AnyChangedArgumentMissesTheCache) {
+// Many prepared calls of the same communicator, each of which differs from the others in one thing.
+TEST_P(PreparedCalls, GiveTheBitsOfPlainCallsForEveryArgument) {
   run_ranks(3, GetParam(), [](RankContext& rank) {
     Communicator comm = rank.communicator("algorithm=direct");
     Window window = comm.allocate_window(room_bytes(3), "tensors").value();
@@ -137,7 +164,7 @@ TEST_P(KnownCalls, AnyChangedArgumentMissesTheCache) {
           SCOPED_TRACE(::testing::Message() << text << " of item " << item);
           std::vector<Tensor> tensors = base;
           change(tensors[item]);
-          for (int again = 0; again < 3; ++again) {  // new, known, known with its tables
+          for (int again = 0; again < 3; ++again) {  // the first run, one that fills its tables, one that uses them
             ASSERT_NO_FATAL_FAILURE(caller.gather(tensors));
             ASSERT_NO_FATAL_FAILURE(caller.scatter(tensors));
           }
@@ -151,7 +178,7 @@ TEST_P(KnownCalls, AnyChangedArgumentMissesTheCache) {
 
 // In every round a window takes the place of another, on one rank that of the one that has just closed there: then what
 // lies at the same place here lies elsewhere at the peers.
-TEST_P(KnownCalls, FindWindowsThatTakeThePlaceOfOthers) {
+TEST_P(PreparedCalls, FindWindowsThatTakeThePlaceOfOthers) {
   constexpr int kRounds = 60;
   run_ranks(3, GetParam(), [](RankContext& rank) {
     Communicator comm = rank.communicator("algorithm=direct");
@@ -176,7 +203,7 @@ TEST_P(KnownCalls, FindWindowsThatTakeThePlaceOfOthers) {
 }
 
 // A window closes and none comes: what lies there then is ordinary memory.
-TEST(KnownCallsOfProcesses, FindOrdinaryMemoryInThePlaceOfAWindow) {
+TEST(PreparedCallsOfProcesses, FindOrdinaryMemoryInThePlaceOfAWindow) {
   run_ranks(3, RankMode::kProcesses, [](RankContext& rank) {
     Communicator comm = rank.communicator("algorithm=direct");
     Caller caller(comm);
@@ -200,7 +227,7 @@ TEST(KnownCallsOfProcesses, FindOrdinaryMemoryInThePlaceOfAWindow) {
 }
 
 // Ordinary memory, of which nothing is kept, by every way that it may take.
-TEST(KnownCallsOfProcesses, MayLieInOrdinaryMemory) {
+TEST(PreparedCallsOfProcesses, MayLieInOrdinaryMemory) {
   for (const char* access : {"attach", "attach_gathers", "staging"}) {
     SCOPED_TRACE(access);
     run_ranks(3, RankMode::kProcesses, [access](RankContext& rank) {
@@ -219,7 +246,7 @@ TEST(KnownCallsOfProcesses, MayLieInOrdinaryMemory) {
 }
 
 // More tensors than one announcement holds, of which nothing is kept either.
-TEST(KnownCallsOfProcesses, MayTakeSeveralAnnouncements) {
+TEST(PreparedCallsOfProcesses, MayTakeSeveralAnnouncements) {
   run_ranks(2, RankMode::kProcesses, [](RankContext& rank) {
     constexpr size_t kMany = 9000, kSlot = 64;
     Communicator comm = rank.communicator("algorithm=direct");
@@ -237,8 +264,8 @@ TEST(KnownCallsOfProcesses, MayTakeSeveralAnnouncements) {
   });
 }
 
-// What shows that a call is known, and its tables are found again, is that it needs no memory any more.
-TEST(KnownCallsOfProcesses, AllocateNothing) {
+// What shows that the tables of a prepared call are found again is that it needs no memory any more.
+TEST(PreparedCallsOfProcesses, AllocateNothing) {
   run_ranks(2, RankMode::kProcesses, [](RankContext& rank) {
     Communicator comm = rank.communicator("algorithm=direct");
     Window window = comm.allocate_window(room_bytes(2), "tensors").value();
@@ -248,14 +275,14 @@ TEST(KnownCallsOfProcesses, AllocateNothing) {
       gathers.push_back({t.shard, t.full, t.count, t.dtype});
       reductions.push_back({t.full, t.shard, t.count, t.dtype, t.op});
     }
+    PreparedCall gather = comm.prepare_gather(gathers).value(), reduction = comm.prepare_reduce(reductions).value();
     const auto both = [&] {
       const size_t before = allocations;
-      EXPECT_TRUE(comm.all_gather_many(gathers, StreamRef::caller()).ok());
-      EXPECT_TRUE(comm.reduce_scatter_many(reductions, StreamRef::caller()).ok());
+      EXPECT_TRUE(gather.run(StreamRef::caller()).ok());
+      EXPECT_TRUE(reduction.run(StreamRef::caller()).ok());
       return allocations - before;
     };
     EXPECT_GT(both(), 0U) << "allocations are not counted";
-    both();
     EXPECT_EQ(both(), 0U);
     Window other = comm.allocate_window(4096, "other").value();
     EXPECT_GT(both(), 0U) << "windows have changed";
@@ -263,8 +290,8 @@ TEST(KnownCallsOfProcesses, AllocateNothing) {
   });
 }
 
-// On two streams, with more calls in flight than are waited for; what is known is used while it is being made.
-TEST_P(KnownCalls, RunOnStreams) {
+// On two streams, with more runs in flight than are waited for.
+TEST_P(PreparedCalls, RunOnStreams) {
   constexpr size_t kCalls = 40;
   run_ranks(3, GetParam(), [](RankContext& rank) {
     Communicator comm = rank.communicator();
@@ -282,10 +309,16 @@ TEST_P(KnownCalls, RunOnStreams) {
       reductions.push_back({t.full, t.shard, t.count, DType::kU32, ReduceOp::kSum});
     }
     std::vector<Work> works;
+    std::optional<PreparedCall> gather = comm.prepare_gather(gathers).value(),
+                                reduction = comm.prepare_reduce(reductions).value();
+    gathers.clear();
+    reductions.clear();
     for (size_t i = 0; i < kCalls; ++i) {
-      works.push_back(comm.all_gather_many(gathers, streams[i % 2].ref()).value());
-      works.push_back(comm.reduce_scatter_many(reductions, streams[(i + 1) % 2].ref()).value());
+      works.push_back(gather->run(streams[i % 2].ref()).value());
+      works.push_back(reduction->run(streams[(i + 1) % 2].ref()).value());
     }
+    gather.reset();  // while runs are still in the streams
+    reduction.reset();
     for (const Work& work : works)
       ASSERT_TRUE(work.synchronize(std::chrono::steady_clock::now() + std::chrono::seconds(60)).ok());
     uint32_t power = 1;  // each pair multiplies by the number of ranks, modulo 2^32
@@ -300,8 +333,7 @@ TEST_P(KnownCalls, RunOnStreams) {
   });
 }
 
-// What is known on one rank is not what the others call.
-TEST_P(KnownCalls, AreComparedWithThePeers) {
+TEST_P(PreparedCalls, AreComparedWithThePeers) {
   run_ranks(2, GetParam(), [](RankContext& rank) {
     Communicator comm = rank.communicator();
     Window window = comm.allocate_window(room_bytes(2), "tensors").value();
@@ -322,7 +354,72 @@ TEST_P(KnownCalls, AreComparedWithThePeers) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, KnownCalls, ::testing::Values(RankMode::kThreads, RankMode::kProcesses),
+TEST_P(PreparedCalls, RefuseWhatTheCallRefusesAndAskNoPeer) {
+  run_ranks(2, GetParam(), [](RankContext& rank) {
+    Communicator comm = rank.communicator();
+    std::vector<float> memory(64);
+    const GatherItem wrong[] = {{memory.data(), memory.data() + 8, 4, DType::kF32},
+                                {nullptr, memory.data(), 1, DType::kF32}};
+    const Status status = comm.prepare_gather(wrong, "g").status();
+    EXPECT_EQ(status.code(), Code::kInvalidArgument);
+    EXPECT_NE(status.to_string().find("checking item 1"), std::string::npos) << status.to_string();
+    const ReduceItem average[] = {{memory.data(), memory.data() + 32, 4, DType::kI32, ReduceOp::kAverage}};
+    EXPECT_EQ(comm.prepare_reduce(average).status().code(), Code::kUnsupported);
+    // One rank prepares twice, the other not at all: only runs are operations.
+    if (comm.rank() == 0) {
+      EXPECT_TRUE(comm.prepare_gather({}).ok());
+      EXPECT_TRUE(comm.prepare_reduce({}).ok());
+    }
+    EXPECT_TRUE(comm.barrier(StreamRef::caller()).ok());
+  });
+}
+
+TEST_P(PreparedCalls, OfNoneAndOfOneTensorRun) {
+  run_ranks(3, GetParam(), [](RankContext& rank) {
+    Communicator comm = rank.communicator();
+    PreparedCall none = comm.prepare_gather({}, "none").value();
+    EXPECT_TRUE(none.run(StreamRef::caller()).ok());
+    Window window = comm.allocate_window(room_bytes(3), "tensor").value();
+    Caller caller(comm);
+    for (int again = 0; again < 4; ++again) {
+      ASSERT_NO_FATAL_FAILURE(caller.gather({tensors_at(window.data(), 3).data(), 1}));
+      ASSERT_NO_FATAL_FAILURE(caller.scatter({tensors_at(window.data(), 3).data(), 1}));
+    }
+  });
+}
+
+TEST_P(PreparedCalls, OutliveTheirCommunicatorAndItsFailure) {
+  run_ranks(2, GetParam(), [](RankContext& rank) {
+    std::optional<Communicator> comm = rank.communicator();
+    float mine = 1, both[2] = {};
+    const GatherItem item{&mine, both, 1, DType::kF32};
+    PreparedCall call = comm->prepare_gather({&item, 1}).value(), other = comm->prepare_gather({&item, 1}).value();
+    EXPECT_TRUE(call.run(StreamRef::caller()).ok());
+    if (rank.rank() == 0) comm->abort("enough");
+    while (comm->health().ok()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_EQ(call.run(StreamRef::caller()).status().code(), Code::kAborted);
+    comm.reset();
+    EXPECT_EQ(call.run(StreamRef::caller()).status().code(), Code::kFailedPrecondition);
+    other = std::move(call);
+    EXPECT_EQ(other.run(StreamRef::caller()).status().code(), Code::kFailedPrecondition);
+  });
+}
+
+// Tensors lie at other places of each rank's window, so no rank finds its peers' bytes from its own addresses.
+TEST_P(PreparedCalls, MayLieElsewhereOnEveryRank) {
+  run_ranks(3, GetParam(), [](RankContext& rank) {
+    Communicator comm = rank.communicator("algorithm=direct");
+    Window window = comm.allocate_window(room_bytes(3) + 3 * 4096, "tensors").value();
+    const std::vector<Tensor> tensors = tensors_at(window.data() + 4096 * static_cast<size_t>(rank.rank()), 3);
+    Caller caller(comm);
+    for (int again = 0; again < 5; ++again) {
+      ASSERT_NO_FATAL_FAILURE(caller.gather(tensors));
+      ASSERT_NO_FATAL_FAILURE(caller.scatter(tensors));
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, PreparedCalls, ::testing::Values(RankMode::kThreads, RankMode::kProcesses),
                          [](const auto& info) { return std::string(name(info.param)); });
 
 }  // namespace
