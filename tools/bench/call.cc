@@ -5,9 +5,9 @@ namespace shardcomm::tools {
 BenchCall::BenchCall(Communicator& comm, const BenchSpec& spec, const BenchLayout& layout)
     : comm_(comm), spec_(spec), layout_(layout) {}
 
-void BenchCall::place(const std::byte* in, std::byte* out) {
+Status BenchCall::place(const std::byte* in, std::byte* out) {
   const CollectiveTraits& has = traits(spec_.collective);
-  if (!has.has_elements) return;
+  if (!has.has_elements) return {};
   const size_t width = size_of(spec_.dtype);
   in_ = in + layout_.inputs[0].at * width;
   out_ = out + layout_.output_at[0] * width;
@@ -24,6 +24,29 @@ void BenchCall::place(const std::byte* in, std::byte* out) {
     if (has.pattern == Pattern::kReduceAll) all_reductions_.push_back({source, target, count, spec_.dtype, spec_.op});
     if (has.pattern == Pattern::kBroadcast) broadcasts_.push_back({target, count, spec_.dtype});
   }
+  return gathers_.empty() && reductions_.empty() ? Status() : prepare();
+}
+
+Status BenchCall::prepare() {
+  SHARDCOMM_TRY_ASSIGN(prepared_,
+                       gathers_.empty() ? comm_.prepare_reduce(reductions_) : comm_.prepare_gather(gathers_));
+  return {};
+}
+
+// The tensors lie one behind the other, and so do their wholes.
+Status BenchCall::as_one() const {
+  size_t count = 0;
+  for (const size_t of_tensor : layout_.counts) count += of_tensor;
+  const size_t bytes = count * size_of(spec_.dtype), offset = static_cast<size_t>(comm_.rank()) * bytes;
+  const DType dtype = spec_.dtype;
+  const StreamRef stream = StreamRef::caller();
+  if (gathers_.empty()) {
+    std::byte* const shard = spec_.in_place ? const_cast<std::byte*>(in_) + offset : out_;
+    return comm_.reduce_scatter({.full = in_, .shard = shard, .count = count, .dtype = dtype, .op = spec_.op}, stream)
+        .status();
+  }
+  const std::byte* const shard = spec_.in_place ? out_ + offset : in_;
+  return comm_.all_gather({.shard = shard, .full = out_, .count = count, .dtype = dtype}, stream).status();
 }
 
 void BenchCall::place(const MosaicWindow& mosaic) { mosaic_ = &mosaic; }
@@ -44,7 +67,9 @@ Status BenchCall::exchange_messages() const {
   return (begins ? comm_.recv(receive, stream) : comm_.send(send, stream)).status();
 }
 
-Status BenchCall::operator()() const {
+Status BenchCall::operator()() const { return prepared_ ? prepared_->run(StreamRef::caller()).status() : plain(); }
+
+Status BenchCall::plain() const {
   if (spec_.messages != BenchMessages::kNone) return exchange_messages();
   const StreamRef stream = StreamRef::caller();
   if (mosaic_ != nullptr) return comm_.all_gather(*mosaic_, stream).status();

@@ -1,6 +1,7 @@
 // One call of a collective with its arguments, made ready so that nothing but the call is timed.
 #pragma once
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 #include "tools/bench/layout.h"
@@ -11,9 +12,17 @@ class BenchCall {
  public:
   // All three must outlive it.
   BenchCall(Communicator& comm, const BenchSpec& spec, const BenchLayout& layout);
-  void place(const std::byte* in, std::byte* out);
+  Status place(const std::byte* in, std::byte* out);
   void place(const MosaicWindow& mosaic);  // must outlive the calls
-  Status operator()() const;               // on the calling thread
+  // On the calling thread; of many tensors, where that can be prepared, as a prepared call.
+  Status operator()() const;
+
+  // Of calls that are prepared, for comparison: anew, so that the next run is the first one; without; and as one tensor
+  // that is as large as all of them.
+  bool is_prepared() const { return prepared_.has_value(); }
+  Status prepare();
+  Status plain() const;
+  Status as_one() const;
 
  private:
   Status exchange_messages() const;
@@ -28,6 +37,7 @@ class BenchCall {
   std::vector<ReduceItem> reductions_;
   std::vector<AllReduceItem> all_reductions_;
   std::vector<BroadcastItem> broadcasts_;
+  mutable std::optional<PreparedCall> prepared_;
 };
 
 }  // namespace shardcomm::tools

@@ -102,6 +102,9 @@ class Bench {
       row.wrong = wrong;
     }
     SHARDCOMM_TRY(time(layout, call, row));
+    if (call.is_prepared()) {
+      SHARDCOMM_TRY_ASSIGN(row.many, time_many(call, row));
+    }
     return row;
   }
 
@@ -119,7 +122,7 @@ class Bench {
     } else {
       output_->poison();
       if (input_) input_->poison();
-      call.place(in(), out());
+      SHARDCOMM_TRY(call.place(in(), out()));
     }
     for (const InputRange& range : layout.inputs)
       fill_values(values_, comm_.rank(), range.first, range.count, in() + range.at * width());
@@ -193,7 +196,32 @@ class Bench {
     return {};
   }
 
-  Status time_block(const BenchCall& call, int batch, int samples, std::vector<double>& times) {
+  // The same tensors by other calls, in turn.
+  Result<BenchManyTimes> time_many(BenchCall& call, const BenchRow& row) {
+    constexpr int kRounds = 15;
+    std::vector<double> first, plain, as_one;
+    for (int round = 0; round < kRounds; ++round) {
+      SHARDCOMM_TRY(call.prepare());
+      SHARDCOMM_TRY(barrier(comm_));
+      const double begin = now_us();
+      SHARDCOMM_TRY(call());
+      first.push_back(now_us() - begin);
+      SHARDCOMM_TRY(time_block([&] { return call.plain(); }, row.batch, 3, plain));
+      SHARDCOMM_TRY(time_block([&] { return call.as_one(); }, row.batch, 3, as_one));
+    }
+    const auto median = [&](std::vector<double> times) -> Result<double> {
+      SHARDCOMM_TRY_ASSIGN(std::vector<double> slowest, slowest_samples(comm_, times));
+      return statistics_of(std::move(slowest)).median;
+    };
+    BenchManyTimes times;
+    SHARDCOMM_TRY_ASSIGN(times.first_us, median(std::move(first)));
+    SHARDCOMM_TRY_ASSIGN(times.plain_us, median(std::move(plain)));
+    SHARDCOMM_TRY_ASSIGN(times.as_one_us, median(std::move(as_one)));
+    return times;
+  }
+
+  template <class Call>
+  Status time_block(const Call& call, int batch, int samples, std::vector<double>& times) {
     SHARDCOMM_TRY(barrier(comm_));
     SHARDCOMM_TRY(call());
     double begin = now_us();

@@ -22,6 +22,13 @@ struct RowLimit {
   double percent = 0;  // us of the median
 };
 
+// A prepared call of many tensors, compared: medians of the slowest rank's times.
+struct BenchManyTimes {
+  double first_us = 0;   // the first run after it was prepared
+  double plain_us = 0;   // without
+  double as_one_us = 0;  // one tensor of the same bytes
+};
+
 struct BenchRow {
   size_t bytes = 0;
   size_t count = 0;
@@ -32,6 +39,7 @@ struct BenchRow {
   double busbw = 0;
   std::optional<uint64_t> wrong;  // elements, over all ranks; nothing where it was not checked
   std::optional<RowLimit> limit;
+  std::optional<BenchManyTimes> many;
 };
 
 struct BenchResult {

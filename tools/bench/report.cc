@@ -58,6 +58,10 @@ Json json_of(const BenchReport& report, const BenchRow& row) {
     limit = {
         {"kind", row.limit->kind}, {"us", row.limit->us}, {"busbw", row.limit->busbw}, {"percent", row.limit->percent}};
   }
+  Json many;
+  if (row.many) {
+    many = {{"first_us", row.many->first_us}, {"plain_us", row.many->plain_us}, {"as_one_us", row.many->as_one_us}};
+  }
   return {{"bytes", row.bytes},
           {"count", row.count},
           {"dtype", name(report.setup.spec.dtype)},
@@ -75,7 +79,8 @@ Json json_of(const BenchReport& report, const BenchRow& row) {
           {"algbw", row.algbw},
           {"busbw", row.busbw},
           {"wrong", row.wrong ? Json(*row.wrong) : Json()},
-          {"limit", limit}};
+          {"limit", limit},
+          {"many", many}};
 }
 
 }  // namespace
@@ -110,6 +115,12 @@ void print_row(const BenchReport& report, const BenchRow& row) {
     fmt::print(" {:>12} {:>7}", "-", "-");
   if (report.percentiles) fmt::print(" {:>12.2f} {:>12.2f} {:>12.2f}", time.median, time.p90, time.p99);
   fmt::print("\n");
+  if (row.many) {
+    fmt::print(
+        "#   above: the prepared call; its first run {:.2f} us, a plain call {:.2f} us, one tensor of the bytes {:.2f} "
+        "us\n",
+        row.many->first_us, row.many->plain_us, row.many->as_one_us);
+  }
   std::fflush(stdout);
 }
 
