@@ -138,7 +138,7 @@ TEST_P(MessageOrder, AFullMailboxIsEmptiedByARankThatItselfWaitsForRoom) {
 // A rank that looked again only now and then would take seconds.
 TEST_P(MessageOrder, SleepersHearAtOnceOfRoomAndOfMessages) {
   on_ranks(2, [](Communicator& comm) {
-    constexpr uint32_t kMessages = 600;
+    constexpr uint32_t kMessages = 4000;
     const Stopwatch watch;
     for (uint32_t i = 0; i < kMessages; ++i) {
       std::vector<uint32_t> values(kSmall, i);
