@@ -21,7 +21,7 @@ namespace shardcomm {
 
 struct PoolOptions {
   size_t initial_bytes = 0;     // of the first segment, made by create(); 0: the first take() makes it
-  size_t max_bytes = 0;         // of all segments together; 0: what the machine has
+  size_t max_bytes = 0;         // of all segments together, rounded up to pages; 0: what the machine has
   std::string_view label = {};  // the pool's name in messages
 };
 
@@ -56,7 +56,8 @@ class SHARDCOMM_EXPORT MemoryPool {
   // cache line. Its contents are unspecified: zero where the pool hands out memory for the first time, and otherwise
   // what its last user left. 0 bytes are a block like any other. Takes about 0.1 us where a segment has room;
   // otherwise a segment is made. kOutOfMemory where that is refused, by max_bytes or the machine ("pool 'x' needs
-  // 100 GiB, 22.4 GiB available"): then nothing has changed. Once the communicator is gone, peers do not learn of new
+  // 100 GiB, 22.4 GiB available"), after an attempt with its free segments returned; kUnavailable where the process may
+  // open no more files. No block has changed then. Once the communicator is gone, peers do not learn of new
   // segments.
   Result<std::byte*> take(size_t bytes, size_t align = 64);
   // Takes back what take() gave, from any thread. kInvalidArgument for any other pointer, and for a block that has been

@@ -23,7 +23,8 @@ class Fingerprint {
     if (!exists_) return;
     const bool in_place = gathers_ && item.in == own_.target(item);
     const std::byte* const begin = in_place ? item.out : item.in;
-    exists_ = window != nullptr && (!in_place || window->holds(begin, whole_length_ * own_.unit_bytes(item)));
+    exists_ = window != nullptr && window->has_counterparts() &&
+              (!in_place || window->holds(begin, whole_length_ * own_.unit_bytes(item)));
     if (!exists_) return;
     hash_.add(window->id);
     hash_.add(static_cast<uint64_t>(begin - window->base) << 1 | (in_place ? 1 : 0));
@@ -74,8 +75,9 @@ SourceTable write_new(Execution& execution, const Step& step) {
   bool staged = false;
   for (size_t i = 0; i < step.items.size(); ++i) {
     const Item& item = step.items[i];
-    const MappedWindow* window = execution.sources.window_of(item.in, own.source_bytes(item));
-    const bool needs_ring = window == nullptr && !attach && !fabric.windows->is_one_process();
+    const size_t bytes = own.source_bytes(item);
+    const MappedWindow* window = execution.sources.window_of(item.in, bytes);
+    const bool needs_ring = bytes != 0 && window == nullptr && !attach && !fabric.windows->is_one_process();
     entries[i] = {.address = reinterpret_cast<uint64_t>(item.in),
                   .window = window == nullptr ? kNoWindow : window->id,
                   .staged = needs_ring ? 1U : 0U};

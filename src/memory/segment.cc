@@ -102,6 +102,10 @@ Allocation Segment::allocation() const noexcept {
   return {.base = data(), .bytes = size_bytes(), .device = {}, .handle = card_};
 }
 
+void Segment::free_pages() noexcept {
+  (void)fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(size_bytes()));
+}
+
 void Segment::close_fd() noexcept {
   if (fd_ >= 0) close(std::exchange(fd_, -1));
 }

@@ -45,6 +45,9 @@ class Segment {
   int fd() const noexcept { return fd_; }  // -1 once closed
   // Once every peer has mapped it; other processes cannot map it any more.
   void close_fd() noexcept;
+  // Frees the pages, also those that peers have mapped: all of them read zeros from now on. The fd is open. Where the
+  // system refuses it, they are freed with the last mapping.
+  void free_pages() noexcept;
 
  private:
   Segment(std::shared_ptr<Mapping> mapping, int fd, const SegmentCard& card);

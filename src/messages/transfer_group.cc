@@ -200,7 +200,10 @@ Status TransferGroup::meet(const Transfer& receive, State& state, const Inbox::F
 Status TransferGroup::copy(const Transfer& receive, const SourceEntry& source) {
   SourceLookup windows(*fabric_.windows);
   const std::byte* const mapped = windows.locate(receive.call.peer, source);
-  if (mapped == nullptr) return fabric_.read(receive.call.peer, receive.data, source.address, receive.bytes());
+  if (mapped == nullptr) {
+    if (fabric_.attach == Attach::kNever) SHARDCOMM_TRY(fabric_.windows->why_not(receive.call.peer));
+    return fabric_.read(receive.call.peer, receive.data, source.address, receive.bytes());
+  }
   const kernels::CopyLaunch launch{.target = receive.data, .source = mapped, .bytes = receive.bytes()};
   return kernels::launch(launch, StreamRef::caller());
 }

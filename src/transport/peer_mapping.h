@@ -6,6 +6,12 @@
 
 namespace shardcomm {
 
+// Memory of one peer, mapped here for as long as keep_alive is.
+struct MappedMemory {
+  std::byte* base = nullptr;
+  std::shared_ptr<void> keep_alive;
+};
+
 struct PeerMapping {
   std::vector<std::byte*> by_rank;  // this rank's own memory at [rank]
   std::vector<std::shared_ptr<void>> keep_alive;

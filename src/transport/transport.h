@@ -44,9 +44,11 @@ class MappedTransport : public Transport {
  public:
   // kUnsupported for memory that no other process can open.
   virtual Result<Card> share(const Allocation& memory) = 0;
-  virtual Result<PeerMapping> map(std::span<const Card> shared_by_rank) = 0;
-  virtual bool same_process(Rank peer) const noexcept = 0;  // its pointers are valid here as they are
-  virtual Status can_attach(Rank peer) const = 0;           // ok: read() works on any memory of the peer
+  // What a peer, or this rank itself, has shared.
+  virtual Result<MappedMemory> map_from(Rank peer, const Card& shared) = 0;
+  Result<PeerMapping> map(std::span<const Card> shared_by_rank);  // what every rank has shared
+  virtual bool same_process(Rank peer) const noexcept = 0;        // its pointers are valid here as they are
+  virtual Status can_attach(Rank peer) const = 0;                 // ok: read() works on any memory of the peer
   virtual Status read(Rank peer, void* target, uint64_t address, size_t bytes) = 0;
 };
 

@@ -40,7 +40,7 @@ void run_hybrid(int processes, std::string_view options, const std::function<voi
 
 TEST(Hybrid, GivesExactBits) {
   const Reference reference = make_reference(test_seed(), 4, kCounts.back());
-  for (const Memory& memory : {kWindowMemory, kSmallPieces, kSmallRing, kMixedMemory}) {
+  for (const Memory& memory : {kWindowMemory, kPoolMemory, kPoolAndStaged, kSmallPieces, kSmallRing, kMixedMemory}) {
     run_hybrid(2, "spin_us=5," + std::string(memory.options), [&](Communicator& comm) {
       const std::vector<DType> dtypes = {DType::kU8, DType::kBF16, DType::kF32, DType::kF64};
       CollectiveTable table(comm, memory, reference, {.counts = kCounts, .dtypes = dtypes});

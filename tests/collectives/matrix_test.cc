@@ -50,20 +50,21 @@ std::string name_of(const ::testing::TestParamInfo<std::tuple<Place, int>>& info
 
 INSTANTIATE_TEST_SUITE_P(Threads, Matrix,
                          ::testing::Combine(::testing::Values(Place{RankMode::kThreads, kAttachedMemory},
-                                                              Place{RankMode::kThreads, kWindowMemory}),
+                                                              Place{RankMode::kThreads, kWindowMemory},
+                                                              Place{RankMode::kThreads, kPoolMemory}),
                                             ::testing::Values(1, 2, 3, 4, 8)),
                          name_of);
-INSTANTIATE_TEST_SUITE_P(Processes, Matrix,
-                         ::testing::Combine(::testing::Values(Place{RankMode::kProcesses, kWindowMemory},
-                                                              Place{RankMode::kProcesses, kAttachedMemory},
-                                                              Place{RankMode::kProcesses, kAttachedGathers},
-                                                              Place{RankMode::kProcesses, kSmallPieces},
-                                                              Place{RankMode::kProcesses, kStagedMemory},
-                                                              Place{RankMode::kProcesses, kSmallRing},
-                                                              Place{RankMode::kProcesses, kMixedMemory},
-                                                              Place{RankMode::kProcesses, kMixedAttached}),
-                                            ::testing::Values(1, 2, 3, 4, 8)),
-                         name_of);
+INSTANTIATE_TEST_SUITE_P(
+    Processes, Matrix,
+    ::testing::Combine(
+        ::testing::Values(Place{RankMode::kProcesses, kWindowMemory}, Place{RankMode::kProcesses, kPoolMemory},
+                          Place{RankMode::kProcesses, kPoolAndStaged}, Place{RankMode::kProcesses, kPoolAndAttached},
+                          Place{RankMode::kProcesses, kAttachedMemory}, Place{RankMode::kProcesses, kAttachedGathers},
+                          Place{RankMode::kProcesses, kSmallPieces}, Place{RankMode::kProcesses, kStagedMemory},
+                          Place{RankMode::kProcesses, kSmallRing}, Place{RankMode::kProcesses, kMixedMemory},
+                          Place{RankMode::kProcesses, kMixedAttached}),
+        ::testing::Values(1, 2, 3, 4, 8)),
+    name_of);
 
 }  // namespace
 }  // namespace shardcomm::testing

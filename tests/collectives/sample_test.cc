@@ -48,6 +48,7 @@ TEST_P(Sample, IsExactAndStaysInside) {
 INSTANTIATE_TEST_SUITE_P(Places, Sample,
                          ::testing::Values(Place{RankMode::kThreads, kAttachedMemory, 2},
                                            Place{RankMode::kProcesses, kWindowMemory, 3},
+                                           Place{RankMode::kProcesses, kPoolMemory, 3},
                                            Place{RankMode::kProcesses, kAttachedMemory, 2},
                                            Place{RankMode::kProcesses, kStagedMemory, 3}),
                          [](const auto& info) {

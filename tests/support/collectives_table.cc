@@ -57,7 +57,11 @@ CollectiveTable::CollectiveTable(Communicator& comm, const Memory& memory, const
     bytes = std::max(bytes, 5 * each * ranks + (1 << 20));
   }
   std::byte* base = nullptr;
-  if (memory.even_ranks_use_window || memory.odd_ranks_use_window) {
+  if (memory.window_is_pool) {
+    pool_ = MemoryPool::create(comm, {.initial_bytes = 4096, .label = "arena"}).value();
+    for (Rank r = 0; r < comm.rank(); ++r) (void)pool_->take(1000 * (1 + static_cast<size_t>(r))).value();
+    base = pool_->take(bytes).value();
+  } else if (memory.even_ranks_use_window || memory.odd_ranks_use_window) {
     Result<Window> window = comm.allocate_window(bytes, "arena");
     if (!window.ok()) throw std::runtime_error(window.status().to_string());
     window_ = std::move(window).value();

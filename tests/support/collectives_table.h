@@ -19,6 +19,7 @@ struct Memory {
   std::string_view options;  // of the communicator
   bool even_ranks_use_window;
   bool odd_ranks_use_window;
+  bool window_is_pool = false;  // a block of a pool, at another offset on every rank, in its place
 };
 inline constexpr Memory kWindowMemory{"window", "", true, true};
 inline constexpr Memory kAttachedMemory{"attached", "memory_access=attach", false, false};
@@ -28,6 +29,9 @@ inline constexpr Memory kAttachedByThree{"attached_by_three", "copy_threads=3,me
 inline constexpr Memory kSmallPieces{"small_pieces", "memory_access=attach,chunk_bytes=4160", false, false};
 inline constexpr Memory kStagedMemory{"staged", "memory_access=staging", false, false};
 inline constexpr Memory kSmallRing{"small_ring", "memory_access=staging,staging_bytes=16384", false, false};
+inline constexpr Memory kPoolMemory{"pool", "", true, true, true};
+inline constexpr Memory kPoolAndStaged{"pool_and_staged", "memory_access=staging", false, true, true};
+inline constexpr Memory kPoolAndAttached{"pool_and_attached", "memory_access=attach", true, false, true};
 inline constexpr Memory kMixedMemory{"mixed", "memory_access=staging,staging_bytes=40000", true, false};
 inline constexpr Memory kMixedAttached{"mixed_attached", "memory_access=attach", false, true};
 
@@ -139,6 +143,7 @@ class CollectiveTable {
   TableSpan span_;
   std::string memory_name_;
   std::optional<Window> window_;
+  std::optional<MemoryPool> pool_;
   std::vector<std::byte> heap_;
   std::optional<Arena> arena_;
   StreamRef stream_ = StreamRef::caller();

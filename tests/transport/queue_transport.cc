@@ -77,14 +77,10 @@ Result<Card> QueueTransport::share(const Allocation& memory) {
   return Card(as_bytes(std::get<SegmentCard>(memory.handle)));
 }
 
-Result<PeerMapping> QueueTransport::map(std::span<const Card> shared_by_rank) {
-  PeerMapping mapping;
-  for (const Card& card : shared_by_rank) {
-    SHARDCOMM_TRY_ASSIGN(SegmentView view, map_segment(*from_bytes<SegmentCard>(card)));
-    mapping.by_rank.push_back(view.data());
-    mapping.keep_alive.push_back(std::make_shared<SegmentView>(std::move(view)));
-  }
-  return mapping;
+Result<MappedMemory> QueueTransport::map_from(Rank, const Card& shared) {
+  SHARDCOMM_TRY_ASSIGN(SegmentView view, map_segment(*from_bytes<SegmentCard>(shared)));
+  std::byte* const base = view.data();
+  return MappedMemory{base, std::make_shared<SegmentView>(std::move(view))};
 }
 
 Status QueueTransport::read(Rank peer, void* target, uint64_t address, size_t bytes) {

@@ -37,7 +37,7 @@ class QueueTransport final : public MappedTransport {
   std::vector<Rank> ended_peers() override { return {}; }
   Result<Registration> enroll(const Allocation& memory) override;
   Result<Card> share(const Allocation& memory) override;
-  Result<PeerMapping> map(std::span<const Card> shared_by_rank) override;
+  Result<MappedMemory> map_from(Rank peer, const Card& shared) override;
   bool same_process(Rank peer) const noexcept override { return peer == rank_; }
   Status can_attach(Rank) const override { return {}; }
   Status read(Rank peer, void* target, uint64_t address, size_t bytes) override;

@@ -92,16 +92,11 @@ class ShmTransport final : public MappedTransport {
     return Status(Code::kUnsupported, "shm shares the memory of segments only: no other process can open what this is");
   }
 
-  Result<PeerMapping> map(std::span<const Card> shared_by_rank) override {
-    PeerMapping mapping;
-    for (Rank r = 0; r < static_cast<Rank>(shared_by_rank.size()); ++r) {
-      SHARDCOMM_TRY_ASSIGN(const auto card, from_card<SegmentCard>(shared_by_rank[static_cast<size_t>(r)], r));
-      Result<SegmentView> view = map_segment(card);
-      if (!view.ok()) return view.status().context(fmt::format("mapping memory of rank {}", r));
-      mapping.by_rank.push_back(view->data());
-      mapping.keep_alive.push_back(std::make_shared<SegmentView>(std::move(view).value()));
-    }
-    return mapping;
+  Result<MappedMemory> map_from(Rank peer, const Card& shared) override {
+    SHARDCOMM_TRY_ASSIGN(const auto card, from_card<SegmentCard>(shared, peer));
+    SHARDCOMM_TRY_ASSIGN(SegmentView view, map_segment(card));
+    std::byte* const base = view.data();
+    return MappedMemory{base, std::make_shared<SegmentView>(std::move(view))};
   }
 
   bool same_process(Rank peer) const noexcept override { return peers_[static_cast<size_t>(peer)].same_process; }
