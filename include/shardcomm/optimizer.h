@@ -25,7 +25,8 @@ struct MomentPiece {
 // has been destroyed, step() is undefined; destroying the optimizer is not.
 class SHARDCOMM_EXPORT AdamW {
  public:
-  static Result<AdamW> create(ZeroEngine& engine, const AdamWOptions& options);  // local; moments are zero
+  // Local; moments are zero. kInvalidArgument where every parameter is frozen.
+  static Result<AdamW> create(ZeroEngine& engine, const AdamWOptions& options);
   AdamW(AdamW&&) noexcept;
   AdamW& operator=(AdamW&&) noexcept;
   ~AdamW();
@@ -37,6 +38,9 @@ class SHARDCOMM_EXPORT AdamW {
   uint64_t steps() const noexcept;  // updates so far; drives the bias correction
   void set_steps(uint64_t steps) noexcept;
   std::span<const MomentPiece> pieces() const noexcept;
+  // All of m and all of v: ZeroEngine::optimized_count() elements, of which a piece has those from its state_offset on.
+  std::span<float> first_moments() const noexcept;
+  std::span<float> second_moments() const noexcept;
   const AdamWOptions& options() const noexcept;
 
   struct Impl;

@@ -48,6 +48,7 @@ class [[nodiscard]] SHARDCOMM_EXPORT Status {
   std::string_view message() const noexcept;     // without the code's name
   std::string to_string() const;                 // "peer_lost: while gathering unit blocks.7: rank 3 ended"
   Status context(std::string_view doing) const;  // prepends "while <doing>: "; success stays success
+  Status note(std::string_view remark) const;    // appends " (<remark>)"; success stays success
 
  private:
   struct Rep;

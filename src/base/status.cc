@@ -138,4 +138,12 @@ Status Status::context(std::string_view doing) const {
   return status;
 }
 
+Status Status::note(std::string_view remark) const {
+  if (ok()) return {};
+  Status status;
+  status.rep_ = std::make_shared<const Rep>(
+      Rep{rep_->code, rep_->origin, rep_->native_value, fmt::format("{} ({})", rep_->message, remark)});
+  return status;
+}
+
 }  // namespace shardcomm

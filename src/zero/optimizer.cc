@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/kernels.h"
@@ -21,6 +22,10 @@ struct AdamW::Impl {
   uint64_t steps = 0;
 
   Status update(size_t piece, const kernels::AdamConstants& constants) const;
+  std::span<float> moments_of(size_t order) const noexcept {
+    const size_t count = moments.size_bytes() / (2 * sizeof(float));
+    return {moments.floats() + order * count, count};
+  }
 };
 
 namespace {
@@ -38,6 +43,17 @@ Status check_options(const AdamWOptions& options) {
   return {};
 }
 
+Status check_trainable(std::span<const UnitSpec> units) {
+  const auto has_trainable = [](const UnitSpec& unit) {
+    return std::ranges::any_of(unit.parameters, &ParameterSpec::trainable);
+  };
+  if (std::ranges::any_of(units, has_trainable)) return {};
+  return Status(Code::kInvalidArgument,
+                "AdamW: every parameter of the engine is frozen, so there is nothing to optimize; make some trainable "
+                "(ParameterSpec::trainable; in C, shardcomm_tensor_init sets it, and a zeroed shardcomm_tensor is "
+                "frozen)");
+}
+
 }  // namespace
 
 AdamW::AdamW(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
@@ -47,6 +63,7 @@ AdamW::~AdamW() = default;
 
 Result<AdamW> AdamW::create(ZeroEngine& engine, const AdamWOptions& options) {
   SHARDCOMM_TRY(check_options(options));
+  SHARDCOMM_TRY(check_trainable(engine.units()));
   const size_t count = engine.optimized_count();
   const size_t bytes = 2 * count * sizeof(float);
   SHARDCOMM_TRY_ASSIGN(zero::Buffer moments, zero::Buffer::create(bytes, "moments of AdamW"));
@@ -98,6 +115,8 @@ Status AdamW::step(float learning_rate, float gradient_scale) {
 uint64_t AdamW::steps() const noexcept { return impl_->steps; }
 void AdamW::set_steps(uint64_t steps) noexcept { impl_->steps = steps; }
 std::span<const MomentPiece> AdamW::pieces() const noexcept { return impl_->pieces; }
+std::span<float> AdamW::first_moments() const noexcept { return impl_->moments_of(0); }
+std::span<float> AdamW::second_moments() const noexcept { return impl_->moments_of(1); }
 const AdamWOptions& AdamW::options() const noexcept { return impl_->options; }
 
 }  // namespace shardcomm

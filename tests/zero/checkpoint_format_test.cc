@@ -213,7 +213,7 @@ TEST(Manifest, RefusesPiecesThatDoNotCoverATensorOnce) {
   refused("which is not listed", [](auto& j) { j["files"].erase("shard-0001-of-0002.safetensors"); });
   refused("is no checksum", [](auto& j) { j["files"]["shard-0001-of-0002.safetensors"].erase("head_checksum"); });
   refused("not of dtype F32", [](auto& j) { j["tensors"]["a.w"]["dtype"] = "F64"; });
-  refused("version 3", [](auto& j) { j["version"] = 3; });
+  refused("version 4", [](auto& j) { j["version"] = 4; });
   refused("version 0", [](auto& j) { j["version"] = 0; });
   refused("begin is not a count", [](auto& j) { j["tensors"]["a.w"]["pieces"][0]["begin"] = -1; });
   refused("no shardcomm checkpoint", [](auto& j) { j["format"] = "zip"; });

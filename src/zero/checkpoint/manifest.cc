@@ -4,20 +4,24 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <optional>
 
 #include "zero/checkpoint/json_text.h"
 #include "zero/checkpoint/safetensors.h"
+#include "zero/checkpoint/states.h"
 
 namespace shardcomm::zero {
 namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kVersion = 2;         // the newest that is read
-constexpr int kVersionOfWhole = 1;  // without ManifestPiece::begin
+constexpr int kVersion = 3;         // the newest that is read
+constexpr int kVersionOfRuns = 2;   // without Manifest::states
+constexpr int kVersionOfWhole = 1;  // without ManifestPiece::begin, too
 constexpr std::string_view kFormat = "shardcomm checkpoint";
+constexpr std::string_view kAdamW = "adamw", kNoOptimizer = "none";
 
 std::string hex(uint64_t value) { return fmt::format("{:016x}", value); }
 
@@ -143,6 +147,28 @@ ManifestTensor tensor_from(const std::string& name, const Json& json) {
   return tensor;
 }
 
+// The states of a manifest that does not name any.
+std::vector<std::string> usual_states(bool adamw) {
+  return adamw ? std::vector<std::string>{"m", "v"} : std::vector<std::string>();
+}
+
+std::vector<std::string> states_from(const Json& json, bool adamw) {
+  const auto found = json.find("states");
+  if (found == json.end()) return usual_states(adamw);
+  if (!found->is_array()) throw Malformed{"states is not a list"};
+  std::vector<std::string> states;
+  for (const Json& state : *found) {
+    if (!state.is_string() || !is_state_name(state.get_ref<const std::string&>())) {
+      throw Malformed{"states has an entry that is not the name of one"};
+    }
+    states.push_back(state.get<std::string>());
+  }
+  if (std::ranges::adjacent_find(states, std::greater_equal()) != states.end()) {
+    throw Malformed{"states is not sorted, or has one twice"};
+  }
+  return states;
+}
+
 Manifest from_json(Json json) {
   if (!json.is_object()) throw Malformed{"it is not a JSON object"};
   if (!json.contains("format") || json["format"] != kFormat) throw Malformed{"it is no shardcomm checkpoint"};
@@ -156,7 +182,10 @@ Manifest from_json(Json json) {
   manifest.step = count_at<uint64_t>(json, "step");
   manifest.world_size = count_at<int>(json, "world_size");
   manifest.generation = count_at<uint64_t>(json, "generation");
-  manifest.optimizer_steps = count_at<uint64_t>(object_at(json, "optimizer"), "steps");
+  const Json& optimizer = object_at(json, "optimizer");
+  manifest.adamw = text_at(optimizer, "name") != kNoOptimizer;
+  manifest.optimizer_steps = count_at<uint64_t>(optimizer, "steps");
+  manifest.states = states_from(json, manifest.adamw);
   manifest.trainer_state = object_at(json, "trainer_state").dump();
   for (const auto& [name, file] : object_at(json, "files").items()) manifest.files[name] = file_from(file, name);
   for (const auto& [name, tensor] : object_at(json, "tensors").items()) {
@@ -173,6 +202,15 @@ Manifest from_json(Json json) {
     manifest.tied[name] = owner.get<std::string>();
   }
   return manifest;
+}
+
+// The lowest that can say it.
+int version_of(const Manifest& manifest) {
+  if (manifest.states != usual_states(manifest.adamw)) return kVersion;
+  const auto is_whole = [](const ManifestPiece& piece) { return piece.begin == 0; };
+  const bool whole = std::ranges::all_of(
+      manifest.tensors, [&](const auto& named) { return std::ranges::all_of(named.second.pieces, is_whole); });
+  return whole ? kVersionOfWhole : kVersionOfRuns;
 }
 
 }  // namespace
@@ -200,20 +238,25 @@ Status add_report(std::string_view text, Manifest& manifest) {
   return {};
 }
 
+std::string state_of(const Manifest& manifest, const std::string& tensor) {
+  const size_t slash = tensor.rfind('/');
+  if (slash == std::string::npos || !manifest.tensors.contains(tensor.substr(0, slash))) return {};
+  const std::string state = tensor.substr(slash + 1);
+  return std::ranges::binary_search(manifest.states, state) ? state : std::string();
+}
+
 Result<std::string> manifest_to_text(const Manifest& manifest) {
-  const auto is_whole = [](const ManifestPiece& piece) { return piece.begin == 0; };
-  const bool whole = std::ranges::all_of(
-      manifest.tensors, [&](const auto& named) { return std::ranges::all_of(named.second.pieces, is_whole); });
   Json json = {{"format", kFormat},
-               {"version", whole ? kVersionOfWhole : kVersion},
+               {"version", version_of(manifest)},
                {"step", manifest.step},
                {"world_size", manifest.world_size},
                {"generation", manifest.generation},
-               {"optimizer", {{"name", "adamw"}, {"steps", manifest.optimizer_steps}}},
+               {"optimizer", {{"name", manifest.adamw ? kAdamW : kNoOptimizer}, {"steps", manifest.optimizer_steps}}},
                {"files", Json::object()},
                {"tensors", Json::object()},
                {"tied", manifest.tied}};
   if (manifest.tied.empty()) json["tied"] = Json::object();
+  if (manifest.states != usual_states(manifest.adamw)) json["states"] = manifest.states;
   json["trainer_state"] = parse_json_text(manifest.trainer_state);
   for (const auto& [name, file] : manifest.files) json["files"][name] = json_of(file);
   for (const auto& [name, tensor] : manifest.tensors) {

@@ -14,6 +14,7 @@
 #include "zero/checkpoint/file_io.h"
 #include "zero/checkpoint/manifest.h"
 #include "zero/checkpoint/safetensors.h"
+#include "zero/checkpoint/states.h"
 #include "zero/unit.h"
 
 namespace shardcomm {
@@ -61,38 +62,42 @@ void add_run(Source& source, const ShardPiece& piece, std::pair<size_t, size_t> 
                          .narrow = narrow == nullptr ? nullptr : narrow + part.first});
 }
 
-// Adds what this rank writes of the parameter whose pieces are [first, last): its values, and its moments if it has
-// any.
-void add_sources(const ZeroEngine& engine, const AdamW& optimizer, size_t first, size_t last,
+// Adds what this rank writes of a value: its f32 master, or what has none because it is frozen.
+void add_value_run(Source& source, const ShardPiece& piece, std::pair<size_t, size_t> part, DType dtype) {
+  if (piece.master != nullptr) {
+    add_run(source, piece, part, piece.master, nullptr);
+  } else if (dtype == DType::kBF16) {
+    add_run(source, piece, part, nullptr, reinterpret_cast<const uint16_t*>(piece.value));
+  } else {
+    add_run(source, piece, part, reinterpret_cast<const float*>(piece.value), nullptr);
+  }
+}
+
+// Adds what this rank writes of the parameter whose pieces are [first, last): its values, and its states if it is
+// trainable.
+void add_sources(const ZeroEngine& engine, const std::vector<NamedState>& states, size_t first, size_t last,
                  std::vector<Source>& sources) {
   const ShardPiece& any = engine.pieces()[first];
   const UnitSpec& unit = engine.units()[any.unit];
   const ParameterSpec& spec = unit.parameters[any.parameter];
   const std::string name = zero::full_name(unit, any.parameter);
-  Source value{.tensor = name, .shape = spec.shape, .runs = {}};
-  Source m{.tensor = name + "/m", .shape = spec.shape, .runs = {}};
-  Source v{.tensor = name + "/v", .shape = spec.shape, .runs = {}};
+  std::vector<Source> found = {{.tensor = name, .shape = spec.shape, .runs = {}}};
+  for (const NamedState& state : states) found.push_back({zero::state_tensor(name, state.name), spec.shape, {}});
   for (size_t i = first; i < last; ++i) {
     const ShardPiece& piece = engine.pieces()[i];
-    const MomentPiece& moments = optimizer.pieces()[i];
     const auto part = part_to_write(engine, piece);
     if (part.first == part.second) continue;
-    if (moments.master != nullptr) {
-      add_run(value, piece, part, moments.master, nullptr);
-      add_run(m, piece, part, moments.m, nullptr);
-      add_run(v, piece, part, moments.v, nullptr);
-    } else if (spec.dtype == DType::kBF16) {
-      add_run(value, piece, part, nullptr, reinterpret_cast<const uint16_t*>(piece.value));
-    } else {
-      add_run(value, piece, part, reinterpret_cast<const float*>(piece.value), nullptr);
+    add_value_run(found[0], piece, part, spec.dtype);
+    for (size_t s = 0; s < states.size() && piece.master != nullptr; ++s) {
+      add_run(found[s + 1], piece, part, states[s].values.data() + piece.state_offset, nullptr);
     }
   }
-  for (Source* source : {&value, &m, &v}) {
-    if (!source->runs.empty()) sources.push_back(std::move(*source));
+  for (Source& source : found) {
+    if (!source.runs.empty()) sources.push_back(std::move(source));
   }
 }
 
-std::vector<Source> sources_of(const ZeroEngine& engine, const AdamW& optimizer) {
+std::vector<Source> sources_of(const ZeroEngine& engine, const std::vector<NamedState>& states) {
   std::vector<Source> sources;
   const auto pieces = engine.pieces();
   for (size_t first = 0, last = 0; first < pieces.size(); first = last) {
@@ -100,7 +105,7 @@ std::vector<Source> sources_of(const ZeroEngine& engine, const AdamW& optimizer)
       return piece.unit == pieces[first].unit && piece.parameter == pieces[first].parameter;
     };
     while (last < pieces.size() && same(pieces[last])) ++last;
-    add_sources(engine, optimizer, first, last, sources);
+    add_sources(engine, states, first, last, sources);
   }
   return sources;
 }
@@ -184,10 +189,12 @@ Result<uint64_t> prepare_directory(const std::string& path) {
 }
 
 // Everything the manifest says but the pieces.
-Manifest outline_of(const ZeroEngine& engine, const AdamW& optimizer) {
+Manifest outline_of(const ZeroEngine& engine, const AdamW* optimizer, const std::vector<NamedState>& states) {
   Manifest manifest;
   manifest.world_size = engine.communicator().size();
-  manifest.optimizer_steps = optimizer.steps();
+  manifest.adamw = optimizer != nullptr;
+  manifest.optimizer_steps = optimizer == nullptr ? 0 : optimizer->steps();
+  manifest.states = zero::names_of(states);
   for (const UnitSpec& unit : engine.units()) {
     for (uint32_t p = 0; p < unit.parameters.size(); ++p) {
       const ParameterSpec& spec = unit.parameters[p];
@@ -199,8 +206,9 @@ Manifest outline_of(const ZeroEngine& engine, const AdamW& optimizer) {
       }
       manifest.tensors[name].shape = spec.shape;
       if (!spec.trainable) continue;
-      manifest.tensors[name + "/m"].shape = spec.shape;
-      manifest.tensors[name + "/v"].shape = spec.shape;
+      for (const NamedState& state : states) {
+        manifest.tensors[zero::state_tensor(name, state.name)].shape = spec.shape;
+      }
     }
   }
   return manifest;
@@ -229,21 +237,25 @@ void tidy(const std::string& dir, const std::string& written, const std::vector<
 struct Preparation {
   std::string directory;
   std::string trainer_state;
+  std::vector<NamedState> states;
   uint64_t generation = 0;
 };
 
 // Agreed by all ranks: the arguments, and what rank 0 found.
-Result<Preparation> prepare(ZeroEngine& engine, const std::string& dir, uint64_t step,
-                            const std::string& trainer_state) {
+Result<Preparation> prepare(ZeroEngine& engine, const std::string& dir, uint64_t step, const SaveCheckpointArgs& args) {
   Communicator& comm = engine.communicator();
   Preparation prepared;
   prepared.directory = fmt::format("{}/{}", dir, zero::step_name(step));
-  auto state = zero::compact_object(trainer_state);
-  Status mine = dir.empty() ? Status(Code::kInvalidArgument, "no directory was given") : state.status();
+  auto trainer_state = zero::compact_object(args.trainer_state);
+  auto states = zero::all_states(engine, args.optimizer, args.states);
+  Status mine = dir.empty() ? Status(Code::kInvalidArgument, "no directory was given") : trainer_state.status();
+  if (mine.ok()) mine = states.status();
   // Not in the middle of an update, nor after a write that would be lost.
   if (mine.ok()) mine = engine.synchronize(zero::operation_deadline(comm));
   SHARDCOMM_TRY(zero::agree(comm, mine));
-  prepared.trainer_state = std::move(state).value();
+  prepared.trainer_state = std::move(trainer_state).value();
+  prepared.states = std::move(states).value();
+  SHARDCOMM_TRY(zero::agree_on_states(comm, args.optimizer, prepared.states));
   const std::vector<zero::Field> fields = {{"the step", step}, {"the path", hash_text(dir)}};
   SHARDCOMM_TRY(zero::agree_on(comm, fields, "arguments of save_checkpoint"));
   Result<uint64_t> generation = uint64_t{0};
@@ -255,14 +267,13 @@ Result<Preparation> prepare(ZeroEngine& engine, const std::string& dir, uint64_t
   return prepared;
 }
 
-Result<std::string> save(ZeroEngine& engine, AdamW& optimizer, const std::string& dir, uint64_t step,
-                         const std::string& trainer_state, int keep) {
+Result<std::string> save(ZeroEngine& engine, const std::string& dir, uint64_t step, const SaveCheckpointArgs& args) {
   Communicator& comm = engine.communicator();
-  SHARDCOMM_TRY_ASSIGN(const Preparation prepared, prepare(engine, dir, step, trainer_state));
+  SHARDCOMM_TRY_ASSIGN(const Preparation prepared, prepare(engine, dir, step, args));
   const auto file_of = [&](Rank rank) { return zero::shard_file_name(rank, comm.size(), prepared.generation); };
   const auto discard = [&] { static_cast<void>(zero::remove_file(prepared.directory + "/" + file_of(comm.rank()))); };
 
-  auto report = write_shard(prepared.directory, file_of(comm.rank()), sources_of(engine, optimizer));
+  auto report = write_shard(prepared.directory, file_of(comm.rank()), sources_of(engine, prepared.states));
   if (Status written = zero::agree(comm, report.status()); !written.ok()) {
     discard();
     return written;
@@ -270,7 +281,7 @@ Result<std::string> save(ZeroEngine& engine, AdamW& optimizer, const std::string
   SHARDCOMM_TRY_ASSIGN(const auto reports, zero::exchange_texts(comm, report.value()));
   Status completed;
   if (comm.rank() == 0) {
-    Manifest manifest = outline_of(engine, optimizer);
+    Manifest manifest = outline_of(engine, args.optimizer, prepared.states);
     manifest.step = step;
     manifest.generation = prepared.generation;
     manifest.trainer_state = prepared.trainer_state;
@@ -280,18 +291,23 @@ Result<std::string> save(ZeroEngine& engine, AdamW& optimizer, const std::string
   if (comm.rank() == 0) {
     std::vector<std::string> files;
     for (Rank rank = 0; rank < comm.size(); ++rank) files.push_back(file_of(rank));
-    tidy(dir, prepared.directory, files, keep);
+    tidy(dir, prepared.directory, files, args.keep);
   }
   return prepared.directory;
 }
 
 }  // namespace
 
-Result<std::string> save_checkpoint(ZeroEngine& engine, AdamW& optimizer, const std::string& dir, uint64_t step,
-                                    const std::string& trainer_state, int keep) {
-  auto saved = save(engine, optimizer, dir, step, trainer_state, keep);
+Result<std::string> save_checkpoint(ZeroEngine& engine, const std::string& dir, uint64_t step,
+                                    const SaveCheckpointArgs& args) {
+  auto saved = save(engine, dir, step, args);
   if (!saved.ok()) return saved.status().context(fmt::format("saving checkpoint {} in {}", zero::step_name(step), dir));
   return saved;
+}
+
+Result<std::string> save_checkpoint(ZeroEngine& engine, AdamW& optimizer, const std::string& dir, uint64_t step,
+                                    const std::string& trainer_state, int keep) {
+  return save_checkpoint(engine, dir, step, {.optimizer = &optimizer, .trainer_state = trainer_state, .keep = keep});
 }
 
 }  // namespace shardcomm
