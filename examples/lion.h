@@ -22,6 +22,9 @@ class Lion {
         momentum_(engine.optimized_count()),
         counted_(engine.count_optimizer_bytes(momentum_.size() * sizeof(float))) {}
 
+  // What a checkpoint keeps of it (checkpoint.h).
+  std::vector<shardcomm::NamedState> states() { return {{"momentum", momentum_}}; }
+
   // Call it after finish_step() on every rank.
   shardcomm::Status step(float learning_rate) {
     SHARDCOMM_TRY(engine_->begin_update());

@@ -1,10 +1,14 @@
 // Trains a linear layer with an optimizer of one's own (lion.h) on two ranks, which are threads here, at every ZeRO
-// stage, with f32 and with bf16 parameters. All stages must end with the same loss, to the last bit.
+// stage, with f32 and with bf16 parameters; from stage 1 on it is saved halfway, optimizer and all, and resumed in a
+// new engine. All stages must end with the same loss, to the last bit.
 #include <shardcomm/shardcomm.h>
+#include <unistd.h>
 
 #include <array>
 #include <bit>
 #include <cstdio>
+#include <filesystem>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -54,12 +58,13 @@ double forward_and_backward(std::span<const ParameterView> layer, Rank rank) {
   return loss;
 }
 
-// The losses of all ranks together, before the first step and before the last.
-Result<std::array<double, 2>> train(Rank rank, int stage, DType dtype) {
-  SHARDCOMM_TRY_ASSIGN(const Options options, Options::parse("timeout_ms=20000"));
-  SHARDCOMM_TRY_ASSIGN(const auto store,
-                       open_store("local://own-optimizer-" + std::to_string(stage) + std::string(name(dtype))));
-  SHARDCOMM_TRY_ASSIGN(Communicator comm, Communicator::create(*store, {rank, kRanks}, options));
+// A new engine with its optimizer, with what was saved in `directory` if that is not empty.
+struct Trainee {
+  ZeroEngine engine;
+  Lion lion;
+};
+Result<std::unique_ptr<Trainee>> make_trainee(Communicator& comm, int stage, DType dtype,
+                                              const std::string& directory) {
   const std::vector<UnitSpec> units = {{"layer",
                                         {{.name = "w", .shape = {kOutputs, kInputs}, .dtype = dtype},
                                          {.name = "b", .shape = {kOutputs}, .dtype = dtype, .decay_factor = 0}}}};
@@ -68,9 +73,30 @@ Result<std::array<double, 2>> train(Rank rank, int stage, DType dtype) {
     for (float& value : values) value = 0;
   }));
   Lion lion(engine, {.weight_decay = 0.001f});
+  if (!directory.empty()) {
+    SHARDCOMM_TRY_ASSIGN(const std::string path, newest_checkpoint(directory));
+    SHARDCOMM_TRY(load_checkpoint(engine, path, {.states = lion.states()}).status());
+  }
+  return std::make_unique<Trainee>(Trainee{std::move(engine), std::move(lion)});
+}
+
+// The losses of all ranks together, before the first step and before the last. `directory`: where to save halfway.
+Result<std::array<double, 2>> train(Rank rank, int stage, DType dtype, const std::string& directory) {
+  SHARDCOMM_TRY_ASSIGN(const Options options, Options::parse("timeout_ms=20000"));
+  SHARDCOMM_TRY_ASSIGN(const auto store,
+                       open_store("local://own-optimizer-" + std::to_string(stage) + std::string(name(dtype))));
+  SHARDCOMM_TRY_ASSIGN(Communicator comm, Communicator::create(*store, {rank, kRanks}, options));
+  SHARDCOMM_TRY_ASSIGN(auto trainee, make_trainee(comm, stage, dtype, ""));
 
   std::array<double, 2> losses{};
   for (int step = 0; step < kSteps; ++step) {
+    if (step == kSteps / 2 && !directory.empty()) {
+      SHARDCOMM_TRY(
+          save_checkpoint(trainee->engine, directory, static_cast<uint64_t>(step), {.states = trainee->lion.states()})
+              .status());
+      SHARDCOMM_TRY_ASSIGN(trainee, make_trainee(comm, stage, dtype, directory));
+    }
+    ZeroEngine& engine = trainee->engine;
     double mine = 0, all = 0;
     {
       // A single unit needs no forward pass of its own here.
@@ -78,7 +104,7 @@ Result<std::array<double, 2>> train(Rank rank, int stage, DType dtype) {
       mine = forward_and_backward(layer.parameters(), rank);
     }
     SHARDCOMM_TRY(engine.finish_step(StreamRef::caller()));
-    SHARDCOMM_TRY(lion.step(0.05f * static_cast<float>(kSteps - step) / kSteps));
+    SHARDCOMM_TRY(trainee->lion.step(0.05f * static_cast<float>(kSteps - step) / kSteps));
     SHARDCOMM_TRY(comm.all_reduce({&mine, &all, 1, DType::kF64}, StreamRef::caller()).status());
     if (step == 0) losses[0] = all;
     losses[1] = all;
@@ -88,10 +114,13 @@ Result<std::array<double, 2>> train(Rank rank, int stage, DType dtype) {
 
 // On all ranks; that of rank 0.
 Result<std::array<double, 2>> train_everywhere(int stage, DType dtype) {
+  std::string directory;
+  if (stage > 0) directory = std::filesystem::temp_directory_path() / ("own-optimizer-" + std::to_string(getpid()));
   Result<std::array<double, 2>> first = std::array<double, 2>{}, second = first;
-  std::thread other([&] { second = train(1, stage, dtype); });
-  first = train(0, stage, dtype);
+  std::thread other([&] { second = train(1, stage, dtype, directory); });
+  first = train(0, stage, dtype, directory);
   other.join();
+  if (stage > 0) std::filesystem::remove_all(directory);
   SHARDCOMM_TRY(second.status());
   return first;
 }

@@ -148,6 +148,23 @@ shardcomm_code shardcomm_zero_shard(const shardcomm_zero* zero, size_t piece, sh
   });
 }
 
+size_t shardcomm_zero_optimized_count(const shardcomm_zero* zero) {
+  return zero == nullptr ? 0 : zero->engine.optimized_count();
+}
+
+shardcomm_code shardcomm_zero_shard_state_offset(const shardcomm_zero* zero, size_t piece, size_t* offset) {
+  return guarded([&]() -> Status {
+    SHARDCOMM_REQUIRE(zero);
+    SHARDCOMM_REQUIRE(offset);
+    const auto pieces = zero->engine.pieces();
+    if (piece >= pieces.size())
+      return Status(Code::kInvalidArgument,
+                    "piece " + std::to_string(piece) + " is out of range: there are " + std::to_string(pieces.size()));
+    *offset = pieces[piece].state_offset;
+    return {};
+  });
+}
+
 shardcomm_code shardcomm_zero_shard_master(const shardcomm_zero* zero, size_t piece, float** master) {
   return guarded([&]() -> Status {
     SHARDCOMM_REQUIRE(zero);

@@ -482,6 +482,10 @@ SHARDCOMM_EXPORT size_t shardcomm_zero_piece_count(const shardcomm_zero* zero);
 SHARDCOMM_EXPORT shardcomm_code shardcomm_zero_shard(const shardcomm_zero* zero, size_t piece, shardcomm_piece* out);
 /* [count] f32 of the piece; the value itself where that is f32; NULL for frozen parameters. Valid as long as `zero`. */
 SHARDCOMM_EXPORT shardcomm_code shardcomm_zero_shard_master(const shardcomm_zero* zero, size_t piece, float** master);
+/* elements of an array over all trainable pieces, with padding; and where such arrays have one piece */
+SHARDCOMM_EXPORT size_t shardcomm_zero_optimized_count(const shardcomm_zero* zero);
+SHARDCOMM_EXPORT shardcomm_code shardcomm_zero_shard_state_offset(const shardcomm_zero* zero, size_t piece,
+                                                                  size_t* offset);
 SHARDCOMM_EXPORT shardcomm_code shardcomm_zero_gradient_norm(shardcomm_zero* zero, double* norm); /* collective */
 SHARDCOMM_EXPORT shardcomm_code shardcomm_zero_memory_report(const shardcomm_zero* zero, shardcomm_memory_report* out);
 SHARDCOMM_EXPORT void shardcomm_zero_reset_peak(shardcomm_zero* zero); /* peak_bytes counts from now */
@@ -513,14 +517,26 @@ SHARDCOMM_EXPORT uint64_t shardcomm_adam_steps(const shardcomm_adam* adam);
 
 /* --- checkpoints: checkpoint.h --- */
 
+/* An array that a checkpoint keeps beside the parameters, like the momentum of an optimizer of your own: one f32
+   element for each of shardcomm_zero_optimized_count, of which a piece has those from shardcomm_zero_shard_state_offset
+   on. */
+typedef struct {
+  size_t struct_size;
+  const char* name; /* letters, digits, '_', '-' and '.', 64 at most; equal on all ranks */
+  float* values;    /* a save reads them, a load writes them */
+  size_t count;     /* optimized_count */
+} shardcomm_named_state;
+
 /* What is saved beside the parameters, and how. */
 typedef struct {
   size_t struct_size;
-  shardcomm_adam* adam;      /* its moments and steps */
+  shardcomm_adam* adam;      /* its moments and steps; NULL: none */
   const char* trainer_state; /* a JSON object of the caller's own; NULL: {} */
   uint64_t step;
   int32_t keep; /* > 0: then removes all but the newest `keep` complete ones */
   int32_t reserved;
+  const shardcomm_named_state* states;
+  size_t state_count;
 } shardcomm_save_params;
 SHARDCOMM_EXPORT void shardcomm_save_params_init_sized(shardcomm_save_params* params, size_t struct_size);
 #define shardcomm_save_params_init(params) shardcomm_save_params_init_sized((params), sizeof *(params))
@@ -531,7 +547,11 @@ SHARDCOMM_EXPORT shardcomm_code shardcomm_checkpoint_save(shardcomm_zero* zero, 
 /* Where what was saved beside the parameters goes. */
 typedef struct {
   size_t struct_size;
-  shardcomm_adam* adam;
+  shardcomm_adam* adam; /* NULL: none */
+  const shardcomm_named_state* states;
+  size_t state_count;
+  int32_t ignore_other_states; /* 1: states of the checkpoint that are not asked for stay where they are; 0: refused */
+  int32_t reserved;
 } shardcomm_load_params;
 SHARDCOMM_EXPORT void shardcomm_load_params_init_sized(shardcomm_load_params* params, size_t struct_size);
 #define shardcomm_load_params_init(params) shardcomm_load_params_init_sized((params), sizeof *(params))
@@ -543,7 +563,8 @@ SHARDCOMM_EXPORT shardcomm_code shardcomm_checkpoint_load(shardcomm_zero* zero, 
 /* The newest complete step directory in `dir`; *path is NULL if there is none. */
 SHARDCOMM_EXPORT shardcomm_code shardcomm_checkpoint_newest(const char* dir, char** path);
 
-/* collective; as above, without the path and the trainer's state; trainer_state: a JSON object, or NULL */
+/* collective; as above, without the path and the trainer's state; adam: NULL for parameters alone; trainer_state: a
+   JSON object, or NULL */
 SHARDCOMM_EXPORT shardcomm_code shardcomm_zero_save(shardcomm_zero* zero, shardcomm_adam* adam, const char* dir,
                                                     uint64_t step, const char* trainer_state, int32_t keep);
 SHARDCOMM_EXPORT shardcomm_code shardcomm_zero_load(shardcomm_zero* zero, shardcomm_adam* adam, const char* path,

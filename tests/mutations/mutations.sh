@@ -431,3 +431,11 @@ mutation prepared_without_its_check release src/core/core.cc \
   'SHARDCOMM_TRY(check(prepared->operation, self.rank, self.size));' \
   '' \
   collectives_prepared_calls_test:'*RefuseWhatTheCallRefuses*'
+mutation states_of_one_array release src/zero/checkpoint/states.cc \
+  'states.push_back({"v", optimizer->second_moments()});' \
+  'states.push_back({"v", optimizer->first_moments()});' \
+  zero_checkpoint_test
+mutation states_unasked_for_dropped_in_silence release src/zero/checkpoint/load.cc \
+  'if (others.empty() || args.ignore_other_states) return {};' \
+  'if (true) return {};' \
+  zero_checkpoint_states_test
