@@ -1,8 +1,8 @@
 /* The stable ABI. Opaque handles; integer codes; outputs last, written only on success; every struct that may grow
    begins with its own size. On failure the text is in shardcomm_last_error(), which belongs to the calling thread until
    its next failing call. Counts are elements. NULL is allowed in every destroy, close and release. What each call
-   means, requires and promises is said at its C++ twin: communicator.h, window.h, stream.h, zero.h, optimizer.h,
-   checkpoint.h.
+   means, requires and promises is said at its C++ twin: communicator.h, window.h, pool.h, stream.h, zero.h,
+   optimizer.h, checkpoint.h.
 
    What may change, and when. Within one SHARDCOMM_ABI_MAJOR a program runs with every library whose minor version is
    that of its c.h or higher: no symbol, struct, member or value is taken away or given another meaning, and structs
@@ -81,6 +81,7 @@ typedef struct shardcomm_store shardcomm_store;
 typedef struct shardcomm_comm shardcomm_comm;
 typedef struct shardcomm_window shardcomm_window;
 typedef struct shardcomm_mosaic shardcomm_mosaic;
+typedef struct shardcomm_pool shardcomm_pool;
 typedef struct shardcomm_work shardcomm_work;
 typedef struct shardcomm_prepared shardcomm_prepared;
 typedef struct shardcomm_zero shardcomm_zero;
@@ -182,6 +183,34 @@ SHARDCOMM_EXPORT void* shardcomm_mosaic_shard(const shardcomm_mosaic* mosaic);
 SHARDCOMM_EXPORT const void* shardcomm_mosaic_all(const shardcomm_mosaic* mosaic);
 SHARDCOMM_EXPORT size_t shardcomm_mosaic_granularity_bytes(void);
 SHARDCOMM_EXPORT void shardcomm_mosaic_destroy(shardcomm_mosaic* mosaic);
+
+/* window memory that grows, with blocks that one rank takes and gives back by itself; its rules are in pool.h */
+typedef struct {
+  size_t struct_size;
+  size_t initial_bytes; /* of the first segment, made at once; 0: the first take makes it */
+  size_t max_bytes;     /* of all segments together; 0: what the machine has */
+  const char* label;    /* the pool's name in messages; NULL for none */
+} shardcomm_pool_params;
+SHARDCOMM_EXPORT void shardcomm_pool_params_init_sized(shardcomm_pool_params* params, size_t struct_size);
+#define shardcomm_pool_params_init(params) shardcomm_pool_params_init_sized((params), sizeof *(params))
+/* local: no peer hears of it; params: NULL for the defaults */
+SHARDCOMM_EXPORT shardcomm_code shardcomm_pool_create(shardcomm_comm* comm, const shardcomm_pool_params* params,
+                                                      shardcomm_pool** out);
+/* any thread, like give, report and trim; align: a power of two, 0 for 64; the contents are unspecified */
+SHARDCOMM_EXPORT shardcomm_code shardcomm_pool_take(shardcomm_pool* pool, size_t bytes, size_t align, void** out);
+/* SHARDCOMM_INVALID_ARGUMENT, and nothing changes, for what is not a block that is taken */
+SHARDCOMM_EXPORT shardcomm_code shardcomm_pool_give(shardcomm_pool* pool, void* block);
+typedef struct {
+  size_t struct_size;
+  size_t reserved_bytes;
+  size_t used_bytes, peak_used_bytes; /* of blocks that are taken, each rounded up to 64 bytes */
+  size_t segments;
+  size_t blocks;
+} shardcomm_pool_report_values;
+SHARDCOMM_EXPORT shardcomm_code shardcomm_pool_report(const shardcomm_pool* pool, shardcomm_pool_report_values* out);
+/* returns the segments in which nothing is taken to the system; the result is their bytes */
+SHARDCOMM_EXPORT size_t shardcomm_pool_trim(shardcomm_pool* pool);
+SHARDCOMM_EXPORT void shardcomm_pool_destroy(shardcomm_pool* pool); /* before the communicator or after it */
 
 /* --- order --- */
 

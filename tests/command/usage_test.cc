@@ -88,7 +88,7 @@ INSTANTIATE_TEST_SUITE_P(
                {"'carrier'", "auto", "shm"}},
         Misuse{"BenchMemory",
                {"bench", "all_gather", "--ranks", "2", "--memory", "tape"},
-               {"window, ordinary, mosaic", "'tape'"}},
+               {"window, ordinary, mosaic, pool", "'tape'"}},
         Misuse{"MosaicReduces",
                {"bench", "reduce_scatter", "--ranks", "2", "--memory", "mosaic"},
                {"mosaic", "all_gather", "reduce_scatter"}},

@@ -439,3 +439,65 @@ mutation states_unasked_for_dropped_in_silence release src/zero/checkpoint/load.
   'if (others.empty() || args.ignore_other_states) return {};' \
   'if (true) return {};' \
   zero_checkpoint_states_test
+
+# --- memory pools ---
+directory=src/transport/segment_directory.cc
+blocks=src/memory/block_map.cc
+pool=src/core/pool.cc
+mutation generation_of_a_segment_ignored release $directory \
+  'return mapped != nullptr && mapped->id == id ? mapped : nullptr;' \
+  'return mapped;' \
+  segment_directory_test
+mutation generation_used_twice release $directory \
+  'make_id(slot, next_generation_[slot]++)' \
+  'make_id(slot, next_generation_[slot])' \
+  segment_directory_test
+mutation segment_published_before_its_entry_is_written release $directory \
+  'free.address.store(reinterpret_cast<uint64_t>(segment.base), std::memory_order_relaxed);' \
+  '' \
+  segment_directory_test
+mutation segment_unmapped_under_a_reader release $directory \
+  'readers_.load(std::memory_order_seq_cst) != 0' \
+  'false' \
+  segment_directory_test
+mutation last_reader_unmaps_nothing release $directory \
+  'has_dropped_.store(!dropped_.empty(), std::memory_order_seq_cst);' \
+  '' \
+  segment_directory_test
+mutation withdrawn_segment_still_offered release $directory \
+  'own.id.store(0, std::memory_order_release);' \
+  '' \
+  segment_directory_test
+mutation reader_of_segments_not_counted release src/transport/windows.h \
+  'if (reads_segments_) windows_.segments_->leave();' \
+  '' \
+  pool_test:'*SegmentsComeAndGo*'
+mutation pool_tensors_taken_for_alike release $source_table \
+  'window->has_counterparts() &&' \
+  '' \
+  pool_test:'*MayLieAnywhere*'
+mutation trimmed_pages_not_freed release $pool \
+  'old.segment.free_pages();' \
+  '' \
+  pool_test:'*TrimFreesPages*'
+mutation forked_child_takes_blocks release $pool \
+  'if (birthplace.is_here()) [[likely]]' \
+  'if (true)' \
+  pool_test:'*ForkedChild*'
+mutation pool_used_by_threads_without_a_lock tsan $pool \
+  'const std::lock_guard lock(pool.mutex);
+  const size_t bytes' \
+  'const size_t bytes' \
+  pool_test:'*SeveralThreads*threads'
+mutation block_given_twice release $blocks \
+  'if (found == blocks_.end() || found->second.is_free) return 0;' \
+  'if (found == blocks_.end()) return 0;' \
+  block_map_test
+mutation free_neighbours_not_joined release $blocks \
+  'if (block->before != nullptr && block->before->is_free) {' \
+  'if (false) {' \
+  block_map_test
+mutation range_removed_with_taken_blocks release $blocks \
+  'if (!block.is_free || block.before != nullptr || block.after != nullptr) return false;' \
+  'if (!block.is_free) return false;' \
+  block_map_test

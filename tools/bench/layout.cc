@@ -7,7 +7,7 @@
 namespace shardcomm::tools {
 namespace {
 
-constexpr std::array<std::string_view, kBenchMemoryCount> kMemoryNames = {"window", "ordinary", "mosaic"};
+constexpr std::array<std::string_view, kBenchMemoryCount> kMemoryNames = {"window", "ordinary", "mosaic", "pool"};
 
 size_t index_of(Rank rank) { return static_cast<size_t>(rank); }
 

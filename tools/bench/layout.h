@@ -14,8 +14,8 @@
 namespace shardcomm::tools {
 
 // Where buffers lie. The shards of a mosaic are whole pages, read where they are: all_gather only, never in place.
-enum class BenchMemory : uint8_t { kWindow, kOrdinary, kMosaic };
-inline constexpr int kBenchMemoryCount = 3;
+enum class BenchMemory : uint8_t { kWindow, kOrdinary, kMosaic, kPool };
+inline constexpr int kBenchMemoryCount = 4;
 std::string_view name(BenchMemory memory) noexcept;  // "window"
 std::optional<BenchMemory> parse_bench_memory(std::string_view text) noexcept;
 

@@ -53,16 +53,20 @@ int open_place(const Place& place) {
 
 }  // namespace
 
-Result<Buffer> Buffer::make(Communicator& comm, bool window, size_t bytes, size_t offset_bytes,
+Result<Buffer> Buffer::make(Communicator& comm, BenchMemory memory, size_t bytes, size_t offset_bytes,
                             std::string_view label) {
   Buffer buffer;
   buffer.bytes_ = bytes;
   buffer.guard_bytes_ = kPage + offset_bytes;
   const size_t whole = buffer.guard_bytes_ + bytes + kPage;
-  if (window) {
+  if (memory == BenchMemory::kWindow) {
     SHARDCOMM_TRY_ASSIGN(Window made, comm.allocate_window(whole, label));
     buffer.window_.emplace(std::move(made));
     buffer.base_ = buffer.window_->data();
+  } else if (memory == BenchMemory::kPool) {
+    SHARDCOMM_TRY_ASSIGN(MemoryPool made, MemoryPool::create(comm, {.initial_bytes = whole, .label = label}));
+    buffer.pool_.emplace(std::move(made));
+    SHARDCOMM_TRY_ASSIGN(buffer.base_, buffer.pool_->take(whole, kPage));
   } else {
     buffer.memory_.reset(new (std::align_val_t{kPage}, std::nothrow) std::byte[whole]);
     if (buffer.memory_ == nullptr)

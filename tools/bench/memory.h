@@ -6,14 +6,16 @@
 #include <string_view>
 
 #include "shardcomm/communicator.h"
+#include "shardcomm/pool.h"
+#include "tools/bench/layout.h"
 
 namespace shardcomm::tools {
 
-// A buffer between guards, as a window or in ordinary memory.
+// A buffer between guards, as a window, in a pool of its own or in ordinary memory.
 class Buffer {
  public:
   // Begins `offset_bytes` after a page. Collective for windows.
-  static Result<Buffer> make(Communicator& comm, bool window, size_t bytes, size_t offset_bytes,
+  static Result<Buffer> make(Communicator& comm, BenchMemory memory, size_t bytes, size_t offset_bytes,
                              std::string_view label);
 
   std::byte* data() const { return base_ + guard_bytes_; }
@@ -26,6 +28,7 @@ class Buffer {
     void operator()(std::byte* memory) const;
   };
   std::optional<Window> window_;
+  std::optional<MemoryPool> pool_;
   std::unique_ptr<std::byte[], Free> memory_;
   std::byte* base_ = nullptr;
   size_t guard_bytes_ = 0;  // before the buffer; a page after it

@@ -60,11 +60,10 @@ class Bench {
       in = std::max(in, layout.input_extent * width());
       out = std::max(out, layout.output_extent * width());
     }
-    const bool window = spec_.memory == BenchMemory::kWindow;
-    SHARDCOMM_TRY_ASSIGN(Buffer output, Buffer::make(comm_, window, out, spec_.offset_bytes, "bench output"));
+    SHARDCOMM_TRY_ASSIGN(Buffer output, Buffer::make(comm_, spec_.memory, out, spec_.offset_bytes, "bench output"));
     output_.emplace(std::move(output));
     if (shared) return {};
-    SHARDCOMM_TRY_ASSIGN(Buffer input, Buffer::make(comm_, window, in, spec_.offset_bytes, "bench input"));
+    SHARDCOMM_TRY_ASSIGN(Buffer input, Buffer::make(comm_, spec_.memory, in, spec_.offset_bytes, "bench input"));
     input_.emplace(std::move(input));
     return {};
   }

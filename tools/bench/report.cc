@@ -20,8 +20,10 @@ std::string op_text(const BenchReport& report) {
 
 std::string buffers_text(const BenchSpec& spec) {
   if (spec.memory == BenchMemory::kMosaic) return "mosaic windows, read where they lie";
-  return fmt::format("{}, {}", spec.memory == BenchMemory::kWindow ? "windows" : "ordinary memory",
-                     is_in_place(spec) ? "in place" : "out of place");
+  std::string_view kind = "ordinary memory";
+  if (spec.memory == BenchMemory::kWindow) kind = "windows";
+  if (spec.memory == BenchMemory::kPool) kind = "pools";
+  return fmt::format("{}, {}", kind, is_in_place(spec) ? "in place" : "out of place");
 }
 
 int ranks_of(const BenchReport& report) { return static_cast<int>(report.setup.places.of_ranks.size()); }
