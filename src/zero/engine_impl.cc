@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "zero/agree.h"
 #include "zero/memory_estimate.h"
+#include "zero/transfer.h"
 
 namespace shardcomm {
 namespace {
@@ -152,8 +153,13 @@ bool ZeroEngine::Impl::drain() noexcept {
   return false;
 }
 
+// The communicator's failure is that of one operation, which may be another unit's: its label names it, and this unit
+// is only where it was noticed.
 Status ZeroEngine::Impl::fail(Status status, std::string_view doing, UnitId unit) {
-  return failed_ = status.context(fmt::format("{} unit {}", doing, layout.units[unit].name));
+  const std::string& name = layout.units[unit].name;
+  const std::string here = fmt::format("{} unit {}", doing, name);
+  const bool is_own = comm.health().ok() || zero::names_operation_of(status.message(), name);
+  return failed_ = is_own ? status.context(here) : status.note(fmt::format("noticed when {}", here));
 }
 
 Status ZeroEngine::Impl::refuse(std::string_view operation, std::string_view cause, std::string_view remedy) const {

@@ -56,4 +56,15 @@ std::string collective_label(std::string_view verb, std::string_view name) {
   return fmt::format("{} ..{}", verb, name.substr(name.size() - kept));
 }
 
+bool names_operation_of(std::string_view text, std::string_view unit) {
+  for (const std::string_view verb : {"gather", "publish", "reduce", "spread"}) {
+    const std::string quoted = fmt::format("'{}", collective_label(verb, unit));
+    const size_t at = text.find(quoted);
+    if (at == std::string_view::npos) continue;
+    const std::string_view rest = text.substr(at + quoted.size());
+    if (rest.starts_with('\'') || rest.starts_with(' ')) return true;
+  }
+  return false;
+}
+
 }  // namespace shardcomm::zero

@@ -16,5 +16,7 @@ std::vector<Transfer> divide_gradients(const UnitLayout& unit, size_t bucket_byt
 std::string transfer_name(const UnitLayout& unit, const std::vector<Transfer>& transfers, size_t index);
 // "gather h.3 2/4". A name that is too long keeps its end, which tells blocks apart.
 std::string collective_label(std::string_view verb, std::string_view name);
+// Whether a text quotes the label of one of the unit's collectives. Not where the label was too long.
+bool names_operation_of(std::string_view text, std::string_view unit);
 
 }  // namespace shardcomm::zero
