@@ -23,6 +23,8 @@
 //   3     sharded;        sharded; whole only in a unit    sharded
 //         whole only in a unit
 //
+// A single rank holds everything whole: its stage 3 is stage 2, which gathers nothing.
+//
 // At one world size all stages, bucket sizes and prefetch depths give the same bits (f32 gradients).
 //
 // Parameters change in updates and in fill_parameters() only, and an engine is in one of three states:

@@ -1,5 +1,6 @@
 // The table of stages in zero.h, as values that the code asks instead of comparing numbers.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <cstddef>
 
@@ -20,6 +21,9 @@ inline constexpr std::array<StageTraits, 4> kStages = {{
     {.shards_values = false, .shards_gradients = true, .shards_updates = true},
     {.shards_values = true, .shards_gradients = true, .shards_updates = true},
 }};
-constexpr StageTraits traits_of(int stage) noexcept { return kStages[static_cast<size_t>(stage)]; }
+// A single rank holds every value whole, so that stage 3 has nothing to gather: it is stage 2.
+constexpr StageTraits traits_of(int stage, int world_size) noexcept {
+  return kStages[static_cast<size_t>(world_size == 1 ? std::min(stage, 2) : stage)];
+}
 
 }  // namespace shardcomm::zero

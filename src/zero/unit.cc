@@ -50,7 +50,7 @@ class LayoutBuilder {
   LayoutBuilder(std::span<const UnitSpec> units, int world_size, const ZeroOptions& options)
       : specs_(units), options_(options) {
     layout_.world_size = world_size;
-    layout_.stage = traits_of(options.stage);
+    layout_.stage = traits_of(options.stage, world_size);
     layout_.gradient_dtype = options.gradient_dtype;
   }
 

@@ -90,7 +90,7 @@ inline constexpr size_t kAlignBytes = 128;
 struct Layout {
   std::vector<UnitLayout> units;
   int world_size = 1;
-  StageTraits stage = traits_of(3);
+  StageTraits stage = traits_of(3, 2);
   DType gradient_dtype = DType::kF32;
   size_t parameter_count = 0;  // elements, each tied parameter once
   uint64_t fingerprint = 0;    // of the specs and everything above

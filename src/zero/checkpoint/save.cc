@@ -45,7 +45,7 @@ struct Source {
 
 // Stage 0 has everything on every rank: each writes an equal part.
 std::pair<size_t, size_t> part_to_write(const ZeroEngine& engine, const ShardPiece& piece) {
-  if (zero::traits_of(engine.options().stage).shards_updates) return {0, piece.count};
+  if (zero::traits_of(engine.options().stage, engine.communicator().size()).shards_updates) return {0, piece.count};
   const auto rank = static_cast<size_t>(engine.communicator().rank());
   const auto size = static_cast<size_t>(engine.communicator().size());
   const size_t share = piece.count / size, rest = piece.count % size;
