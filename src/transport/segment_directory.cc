@@ -53,10 +53,10 @@ Result<uint32_t> SegmentDirectory::publish(const Allocation& segment) {
     DirectoryEntry& free = entry(rank_, slot);
     if (free.id.load(std::memory_order_relaxed) != 0 || next_generation_[slot] == kGenerations) continue;
     const uint32_t id = make_id(slot, next_generation_[slot]++);
-    std::atomic_thread_fence(std::memory_order_release);  // who sees a word of this entry sees that the old id is gone
-    free.card_bytes.store(static_cast<uint32_t>(card.size()), std::memory_order_relaxed);
-    free.address.store(reinterpret_cast<uint64_t>(segment.base), std::memory_order_relaxed);
-    for (size_t i = 0; i < words.size(); ++i) free.card[i].store(words[i], std::memory_order_relaxed);
+    // With release each: who sees a word of this entry sees that the old id is gone.
+    free.card_bytes.store(static_cast<uint32_t>(card.size()), std::memory_order_release);
+    free.address.store(reinterpret_cast<uint64_t>(segment.base), std::memory_order_release);
+    for (size_t i = 0; i < words.size(); ++i) free.card[i].store(words[i], std::memory_order_release);
     free.id.store(id, std::memory_order_release);
     return id;
   }
@@ -117,10 +117,9 @@ Result<MappedMemory> SegmentDirectory::map(Rank peer, uint32_t id, uint64_t& add
   };
   if (published.id.load(std::memory_order_acquire) != id) return withdrawn();
   std::array<uint64_t, DirectoryEntry::kCardWords> words;
-  for (size_t i = 0; i < words.size(); ++i) words[i] = published.card[i].load(std::memory_order_relaxed);
-  address = published.address.load(std::memory_order_relaxed);
-  const size_t card_bytes = std::min<size_t>(sizeof words, published.card_bytes.load(std::memory_order_relaxed));
-  std::atomic_thread_fence(std::memory_order_acquire);
+  for (size_t i = 0; i < words.size(); ++i) words[i] = published.card[i].load(std::memory_order_acquire);
+  address = published.address.load(std::memory_order_acquire);
+  const size_t card_bytes = std::min<size_t>(sizeof words, published.card_bytes.load(std::memory_order_acquire));
   if (published.id.load(std::memory_order_relaxed) != id) return withdrawn();
   return transport_.map_from(peer, Card(reinterpret_cast<const char*>(words.data()), card_bytes));
 }

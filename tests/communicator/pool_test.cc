@@ -159,13 +159,14 @@ TEST_P(Pools, GrowWhileOperationsUseThem) {
   }
 }
 
-// A block of one's own size, from another place in every call, in reductions and calls of many tensors.
-TEST_P(Pools, BlocksOfOneOperationMayLieAnywhere) {
-  run_ranks(4, GetParam(), [](RankContext& rank) {
+// Calls of many tensors, from other places in every call. `alike`: at the same ones on all ranks, which is chance and
+// means nothing.
+void move_many_tensors(RankMode mode, bool alike) {
+  run_ranks(4, mode, [alike](RankContext& rank) {
     Communicator comm = rank.communicator();
     MemoryPool pool = MemoryPool::create(comm, {.label = "many"}).value();
     constexpr size_t kItems = 40, kRanks = 4;
-    std::mt19937 random(static_cast<unsigned>(comm.rank()) * 77 + 1);
+    std::mt19937 random(alike ? 1 : static_cast<unsigned>(comm.rank()) * 77 + 1);
     std::deque<std::byte*> kept;
     for (int round = 0; round < 30; ++round) {
       std::vector<std::byte*> blocks;
@@ -207,6 +208,9 @@ TEST_P(Pools, BlocksOfOneOperationMayLieAnywhere) {
     }
   });
 }
+
+TEST_P(Pools, BlocksOfOneOperationMayLieAnywhere) { move_many_tensors(GetParam(), false); }
+TEST_P(Pools, BlocksOfOneOperationMayLieAlike) { move_many_tensors(GetParam(), true); }
 
 // Some ranks have no pool, and others use windows or ordinary memory in the same operation.
 TEST_P(Pools, MeetEveryOtherKindOfMemory) {

@@ -453,7 +453,7 @@ mutation generation_used_twice release $directory \
   'make_id(slot, next_generation_[slot])' \
   segment_directory_test
 mutation segment_published_before_its_entry_is_written release $directory \
-  'free.address.store(reinterpret_cast<uint64_t>(segment.base), std::memory_order_relaxed);' \
+  'free.address.store(reinterpret_cast<uint64_t>(segment.base), std::memory_order_release);' \
   '' \
   segment_directory_test
 mutation segment_unmapped_under_a_reader release $directory \
@@ -475,7 +475,7 @@ mutation reader_of_segments_not_counted release src/transport/windows.h \
 mutation pool_tensors_taken_for_alike release $source_table \
   'window->has_counterparts() &&' \
   '' \
-  pool_test:'*MayLieAnywhere*'
+  pool_test:'*MayLieAlike*'
 mutation trimmed_pages_not_freed release $pool \
   'old.segment.free_pages();' \
   '' \
