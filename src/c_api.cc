@@ -94,6 +94,12 @@ shardcomm_code shardcomm_comm_split(shardcomm_comm* comm, int32_t color, int32_t
 int32_t shardcomm_comm_rank(const shardcomm_comm* comm) { return comm == nullptr ? -1 : comm->comm.rank(); }
 int32_t shardcomm_comm_size(const shardcomm_comm* comm) { return comm == nullptr ? 0 : comm->comm.size(); }
 
+shardcomm_code shardcomm_comm_set_timeout(shardcomm_comm* comm, int64_t timeout_ms) {
+  return guarded([&]() -> Status {
+    SHARDCOMM_REQUIRE(comm);
+    return comm->comm.set_timeout(std::chrono::milliseconds(timeout_ms));
+  });
+}
 shardcomm_code shardcomm_comm_health(const shardcomm_comm* comm) {
   return guarded([&]() -> Status {
     SHARDCOMM_REQUIRE(comm);
@@ -187,6 +193,16 @@ shardcomm_code shardcomm_work_synchronize(const shardcomm_work* work, int64_t ti
   return guarded([&]() -> Status {
     SHARDCOMM_REQUIRE(work);
     return work->work.synchronize(to_deadline(timeout_ms));
+  });
+}
+shardcomm_code shardcomm_work_on_done(const shardcomm_work* work, shardcomm_work_fn fn, void* user) {
+  return guarded([&]() -> Status {
+    SHARDCOMM_REQUIRE(work);
+    SHARDCOMM_REQUIRE(fn);
+    return work->work.on_done([fn, user](const Status& status) {
+      const std::string message(status.message());
+      fn(user, static_cast<shardcomm_code>(status.code()), message.c_str());
+    });
   });
 }
 void shardcomm_work_release(shardcomm_work* work) { delete work; }

@@ -24,10 +24,6 @@ shardcomm_call default_call(size_t item_bytes) {
 double scale_of(double scale) { return scale == 0 ? 1 : scale; }
 
 template <class Args>
-concept HasTimeout = requires(Args args) {
-  args.timeout;
-};
-template <class Args>
 concept HasScale = requires(Args args) {
   args.scale;
 };
@@ -73,7 +69,7 @@ struct Context {
   template <class Args>
   Args with(Args args) const {
     args.label = label();
-    if constexpr (HasTimeout<Args>) args.timeout = timeout();
+    args.timeout = timeout();
     return scaled(args, call.scale);
   }
 };
@@ -81,11 +77,7 @@ struct Context {
 // What has no arguments struct takes the label and the timeout last.
 template <class Enqueue>
 Result<Work> labelled(const Context& c, Enqueue&& enqueue) {
-  if constexpr (requires { enqueue(c.label(), c.timeout()); }) {
-    return enqueue(c.label(), c.timeout());
-  } else {
-    return enqueue(c.label());
-  }
+  return enqueue(c.label(), c.timeout());
 }
 
 // The data of a broadcast is `out` on every rank.
@@ -266,8 +258,7 @@ Status check_call(const shardcomm_call& call) {
   if (call.mosaic != nullptr && (call.label != nullptr || call.timeout_ms != 0))
     return Status(Code::kInvalidArgument,
                   "a gather of call.mosaic has the mosaic's label and the communicator's timeout, not the call's");
-  if ((call.timeout_ms != 0 && !HasTimeout<AllGatherArgs>) || (scale_of(call.scale) != 1 && !HasScale<ReduceArgs>))
-    return Status(Code::kUnsupported, "a timeout or a scale of one call");
+  if (scale_of(call.scale) != 1 && !HasScale<ReduceArgs>) return Status(Code::kUnsupported, "a scale of one call");
   return {};
 }
 

@@ -163,6 +163,8 @@ SHARDCOMM_EXPORT shardcomm_code shardcomm_comm_split(shardcomm_comm* comm, int32
                                                      shardcomm_comm** out);
 SHARDCOMM_EXPORT int32_t shardcomm_comm_rank(const shardcomm_comm* comm);
 SHARDCOMM_EXPORT int32_t shardcomm_comm_size(const shardcomm_comm* comm);
+/* of later operations that bring no timeout of their own; 0: that of the options; any thread; this rank's alone */
+SHARDCOMM_EXPORT shardcomm_code shardcomm_comm_set_timeout(shardcomm_comm* comm, int64_t timeout_ms);
 SHARDCOMM_EXPORT shardcomm_code shardcomm_comm_health(const shardcomm_comm* comm); /* the first error any rank met */
 SHARDCOMM_EXPORT void shardcomm_comm_abort(shardcomm_comm* comm, const char* why); /* any thread; returns at once */
 SHARDCOMM_EXPORT void shardcomm_comm_destroy(shardcomm_comm* comm);
@@ -229,6 +231,10 @@ SHARDCOMM_EXPORT shardcomm_code shardcomm_stream_wait(shardcomm_stream stream, c
 
 SHARDCOMM_EXPORT shardcomm_code shardcomm_work_done(const shardcomm_work* work, int32_t* done);
 SHARDCOMM_EXPORT shardcomm_code shardcomm_work_synchronize(const shardcomm_work* work, int64_t timeout_ms);
+/* Calls `fn` once when the work has finished, well or not: on the thread that finishes it, or at once on the calling
+   one if it is done already. It must not block. message: "" on success; valid during the call. */
+typedef void (*shardcomm_work_fn)(void* user, shardcomm_code code, const char* message);
+SHARDCOMM_EXPORT shardcomm_code shardcomm_work_on_done(const shardcomm_work* work, shardcomm_work_fn fn, void* user);
 SHARDCOMM_EXPORT void shardcomm_work_release(shardcomm_work* work); /* cancels nothing */
 
 /* --- collectives: `work` may be NULL --- */

@@ -5,10 +5,17 @@
 //   auto comm = shardcomm::Communicator::create(**store, {place->rank, place->world_size}, options);
 //   auto work = comm->all_gather({.shard = s, .full = f, .count = 1024, .dtype = DType::kBF16}, stream);
 //
-// Thread rule: calls on one communicator come from one thread at a time and in the same order on every rank (abort and
-// health: any thread). Operations run in the order of the calls, also when their streams differ. Every call checks its
-// arguments before any peer is involved; errors found later surface in Work, in health() and in the next call, on
-// every rank. After a failed operation the communicator stays failed: destroy it.
+// Thread rule: any thread may call, several at a time too; destroying and moving need all of them to have returned.
+// Calls take the communicator one after the other, and the order in which they take it must be the same on every rank:
+// the caller sees to it, with one calling thread for each communicator, or a lock or a signal of his own around the
+// calls. Operations run in that order, also when their streams and threads differ. A call on StreamRef::caller() takes
+// its place when it is entered, and runs when its turn comes; a call that makes something (windows, splits) holds the
+// communicator until it returns. Ranks whose orders differ fail with kFailedPrecondition, which names the calls that
+// met, if these differ in anything; labels make equal calls differ. abort, health, traffic, explain and set_timeout
+// have no place in the order.
+//
+// Every call checks its arguments before any peer is involved; errors found later surface in Work, in health() and in
+// the next call, on every rank. After a failed operation the communicator stays failed: destroy it.
 #pragma once
 #include <chrono>
 #include <memory>
@@ -31,7 +38,10 @@ class Bucket;
 
 // In all of these: n is the number of ranks; count 0 succeeds and pointers may then be null; the input is never
 // written; outputs overlap inputs only where "in place" says so, any other overlap is kInvalidArgument. `label`
-// (31 bytes are kept) is part of what ranks must agree on and is named when they do not.
+// (31 bytes are kept) is part of what ranks must agree on and is named when they do not. `timeout` is this rank's own
+// limit of the operation, which begins to run when the operation first has to wait for a peer; zero: the
+// communicator's; negative: kInvalidArgument. Ranks need not agree on it: the first that gives up fails the operation
+// on all of them.
 
 struct AllGatherArgs {
   const void* shard;  // [count]
@@ -39,6 +49,7 @@ struct AllGatherArgs {
   size_t count;       // elements per shard
   DType dtype;
   std::string_view label = {};
+  std::chrono::milliseconds timeout = {};
 };
 struct ReduceScatterArgs {
   const void* full;  // [n, count]
@@ -47,6 +58,7 @@ struct ReduceScatterArgs {
   DType dtype;
   ReduceOp op = ReduceOp::kSum;
   std::string_view label = {};
+  std::chrono::milliseconds timeout = {};
 };
 struct AllReduceArgs {
   const void* in;  // [count]
@@ -55,6 +67,7 @@ struct AllReduceArgs {
   DType dtype;
   ReduceOp op = ReduceOp::kSum;
   std::string_view label = {};
+  std::chrono::milliseconds timeout = {};
 };
 struct BroadcastArgs {
   void* data;  // [count]; read on root, written on the others
@@ -62,6 +75,7 @@ struct BroadcastArgs {
   DType dtype;
   Rank root = 0;
   std::string_view label = {};
+  std::chrono::milliseconds timeout = {};
 };
 struct AllToAllArgs {
   const void* in;  // [n, count_per_rank]
@@ -69,6 +83,7 @@ struct AllToAllArgs {
   size_t count_per_rank;
   DType dtype;
   std::string_view label = {};
+  std::chrono::milliseconds timeout = {};
 };
 // Rooted forms: what only the root reads or writes may be null on the other ranks.
 struct GatherArgs {
@@ -78,6 +93,7 @@ struct GatherArgs {
   DType dtype;
   Rank root = 0;
   std::string_view label = {};
+  std::chrono::milliseconds timeout = {};
 };
 struct ScatterArgs {
   const void* full;  // [n, count], root only
@@ -86,6 +102,7 @@ struct ScatterArgs {
   DType dtype;
   Rank root = 0;
   std::string_view label = {};
+  std::chrono::milliseconds timeout = {};
 };
 struct ReduceArgs {
   const void* in;  // [count]
@@ -95,6 +112,7 @@ struct ReduceArgs {
   ReduceOp op = ReduceOp::kSum;
   Rank root = 0;
   std::string_view label = {};
+  std::chrono::milliseconds timeout = {};
 };
 // Each rank passes counts of its own, zeros allowed: what it gives to rank s, in_counts[s], must be what rank s expects
 // of it, otherwise the call fails with kFailedPrecondition on every rank and names one pair that differs. Never in
@@ -106,6 +124,7 @@ struct AllToAllVArgs {
   std::span<const size_t> out_counts;  // [n], elements
   DType dtype;
   std::string_view label = {};
+  std::chrono::milliseconds timeout = {};
 };
 // Ragged forms: counts[n] is equal on every rank, zeros allowed; shards lie in rank order without gaps.
 struct AllGatherVArgs {
@@ -114,6 +133,7 @@ struct AllGatherVArgs {
   std::span<const size_t> counts;
   DType dtype;
   std::string_view label = {};
+  std::chrono::milliseconds timeout = {};
 };
 struct ReduceScatterVArgs {
   const void* full;  // [sum(counts)]
@@ -122,6 +142,7 @@ struct ReduceScatterVArgs {
   DType dtype;
   ReduceOp op = ReduceOp::kSum;
   std::string_view label = {};
+  std::chrono::milliseconds timeout = {};
 };
 // Many tensors as one operation: one epoch, one pair of signals. Each lands in its own place; nothing is packed. A call
 // that comes again and again is prepared (prepared.h), which costs less.
@@ -214,14 +235,17 @@ class SHARDCOMM_EXPORT Communicator {
   Result<Work> scatter(const ScatterArgs& args, StreamRef stream);
   Result<Work> reduce(const ReduceArgs& args, StreamRef stream);
   Result<Work> all_to_all_v(const AllToAllVArgs& args, StreamRef stream);
-  Result<Work> barrier(StreamRef stream, std::string_view label = {});
+  Result<Work> barrier(StreamRef stream, std::string_view label = {}, std::chrono::milliseconds timeout = {});
   Result<Work> all_gather_v(const AllGatherVArgs& args, StreamRef stream);
   Result<Work> reduce_scatter_v(const ReduceScatterVArgs& args, StreamRef stream);
-  Result<Work> all_gather_many(std::span<const GatherItem> items, StreamRef stream, std::string_view label = {});
-  Result<Work> reduce_scatter_many(std::span<const ReduceItem> items, StreamRef stream, std::string_view label = {});
-  Result<Work> all_reduce_many(std::span<const AllReduceItem> items, StreamRef stream, std::string_view label = {});
+  Result<Work> all_gather_many(std::span<const GatherItem> items, StreamRef stream, std::string_view label = {},
+                               std::chrono::milliseconds timeout = {});
+  Result<Work> reduce_scatter_many(std::span<const ReduceItem> items, StreamRef stream, std::string_view label = {},
+                                   std::chrono::milliseconds timeout = {});
+  Result<Work> all_reduce_many(std::span<const AllReduceItem> items, StreamRef stream, std::string_view label = {},
+                               std::chrono::milliseconds timeout = {});
   Result<Work> broadcast_many(std::span<const BroadcastItem> items, Rank root, StreamRef stream,
-                              std::string_view label = {});
+                              std::string_view label = {}, std::chrono::milliseconds timeout = {});
   // Local: no peer hears of it. What the call refuses is refused here; the list of items is not needed afterwards.
   Result<PreparedCall> prepare_gather(std::span<const GatherItem> items, std::string_view label = {});
   Result<PreparedCall> prepare_reduce(std::span<const ReduceItem> items, std::string_view label = {});
@@ -244,6 +268,9 @@ class SHARDCOMM_EXPORT Communicator {
 
   CollectivePlan explain(const Shape& shape) const;  // what would run, and why
   TrafficCounters traffic() const noexcept;
+  // The limit of later operations that bring none of their own, and of later allocations and splits; zero: options'.
+  // Any thread. kInvalidArgument if negative. This rank's alone, and not inherited by what is split off.
+  Status set_timeout(std::chrono::milliseconds timeout);
   Status health() const;                      // the first error any rank met; any thread
   void abort(std::string_view why) noexcept;  // any thread; returns at once; peers fail with kAborted and the reason
 

@@ -26,7 +26,7 @@ class SHARDCOMM_EXPORT PreparedCall {
 
   // Makes the call: collective, in the order of the communicator's calls. kFailedPrecondition once the communicator has
   // been destroyed.
-  Result<Work> run(StreamRef stream);
+  Result<Work> run(StreamRef stream, std::chrono::milliseconds timeout = {});  // zero: the communicator's
 
   struct Impl;
 

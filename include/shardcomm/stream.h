@@ -82,6 +82,12 @@ class SHARDCOMM_EXPORT Work {
   bool done() const noexcept;                         // finished, well or not
   Status synchronize(Deadline deadline) const;        // blocks the host; where asynchronous errors surface
   Status status() const;                              // kUnavailable until done()
+  // Calls `callback` once when the work has finished, well or not, with its status: on the thread that finishes it, or
+  // at once on the calling thread if it is done already. It may be called several times, by any thread; the callbacks
+  // of one thread run in the order in which they were given. A callback must not block, since the operations behind
+  // this one wait for it, and must not throw: an exception that leaves it ends the program. A work that never runs,
+  // because its stream has gone, calls it with kAborted. kInvalidArgument if `callback` is empty.
+  Status on_done(std::function<void(const Status&)> callback) const;
 
   struct State;
   Work(uint64_t epoch, std::shared_ptr<State> state) noexcept : epoch_(epoch), state_(std::move(state)) {}

@@ -1,5 +1,6 @@
 // A call as the engines see it: its tensors, the signature that ranks compare, and what the planner takes.
 #pragma once
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -37,6 +38,7 @@ struct Operation {
   std::span<const size_t> out_counts;  // all_to_all_v: what it expects of each
   std::string_view label;
   uint64_t epoch = 0;
+  std::chrono::milliseconds timeout{};          // of this rank's waiting; zero: the communicator's
   std::shared_ptr<PreparedOperation> prepared;  // whose operation this is; null: it is made once
   Signature signature;
   // Derived from the fields above, like the rest of the signature, by prepare().

@@ -19,8 +19,11 @@ Item item(const void* in, void* out, size_t count, DType dtype, ReduceOp op = Re
   return {static_cast<const std::byte*>(in), static_cast<std::byte*>(out), count, dtype, op};
 }
 
-Operation make_operation(const Call& call, std::span<const Item> items, std::string_view label) {
-  return Operation(call, items, kept_label(label));
+Operation make_operation(const Call& call, std::span<const Item> items, std::string_view label,
+                         std::chrono::milliseconds timeout = {}) {
+  Operation operation(call, items, kept_label(label));
+  operation.timeout = timeout;
+  return operation;
 }
 
 Result<Work> submit(Core& core, Operation&& operation, StreamRef stream) {
@@ -94,6 +97,7 @@ Result<Communicator> Communicator::create(Store& store, Group self, const Option
 
 Result<std::optional<Communicator>> Communicator::split(int color, int key) {
   Core& core = *impl_->core;
+  const auto reservation = core.reserve();
   struct Wish {
     int color, key;
   };
@@ -134,6 +138,7 @@ int Communicator::size() const noexcept { return impl_->core->self.size; }
 const Topology& Communicator::topology() const noexcept { return impl_->core->topology; }
 const Options& Communicator::options() const noexcept { return impl_->core->options; }
 TrafficCounters Communicator::traffic() const noexcept { return impl_->core->traffic(); }
+Status Communicator::set_timeout(std::chrono::milliseconds timeout) { return impl_->core->set_timeout(timeout); }
 Status Communicator::health() const { return impl_->core->health.check(); }
 
 void Communicator::abort(std::string_view why) noexcept {
@@ -142,45 +147,50 @@ void Communicator::abort(std::string_view why) noexcept {
 
 Result<Work> Communicator::all_gather(const AllGatherArgs& args, StreamRef stream) {
   const Item tensor = item(args.shard, args.full, args.count, args.dtype);
-  return submit(*impl_->core, make_operation({.collective = Collective::kAllGather}, {&tensor, 1}, args.label), stream);
+  return submit(*impl_->core,
+                make_operation({.collective = Collective::kAllGather}, {&tensor, 1}, args.label, args.timeout), stream);
 }
 
 Result<Work> Communicator::reduce_scatter(const ReduceScatterArgs& args, StreamRef stream) {
   const Item tensor = item(args.full, args.shard, args.count, args.dtype, args.op);
-  return submit(*impl_->core, make_operation({.collective = Collective::kReduceScatter}, {&tensor, 1}, args.label),
+  return submit(*impl_->core,
+                make_operation({.collective = Collective::kReduceScatter}, {&tensor, 1}, args.label, args.timeout),
                 stream);
 }
 
 Result<Work> Communicator::all_reduce(const AllReduceArgs& args, StreamRef stream) {
   const Item tensor = item(args.in, args.out, args.count, args.dtype, args.op);
-  return submit(*impl_->core, make_operation({.collective = Collective::kAllReduce}, {&tensor, 1}, args.label), stream);
+  return submit(*impl_->core,
+                make_operation({.collective = Collective::kAllReduce}, {&tensor, 1}, args.label, args.timeout), stream);
 }
 
 Result<Work> Communicator::broadcast(const BroadcastArgs& args, StreamRef stream) {
   const Item tensor = item(args.data, args.data, args.count, args.dtype);
   const Call call{.collective = Collective::kBroadcast, .root_or_items = args.root};
-  return submit(*impl_->core, make_operation(call, {&tensor, 1}, args.label), stream);
+  return submit(*impl_->core, make_operation(call, {&tensor, 1}, args.label, args.timeout), stream);
 }
 
 Result<Work> Communicator::all_to_all(const AllToAllArgs& args, StreamRef stream) {
   const Item tensor = item(args.in, args.out, args.count_per_rank, args.dtype);
-  return submit(*impl_->core, make_operation({.collective = Collective::kAllToAll}, {&tensor, 1}, args.label), stream);
+  return submit(*impl_->core,
+                make_operation({.collective = Collective::kAllToAll}, {&tensor, 1}, args.label, args.timeout), stream);
 }
 
-Result<Work> Communicator::barrier(StreamRef stream, std::string_view label) {
-  return submit(*impl_->core, make_operation({.collective = Collective::kBarrier}, {}, label), stream);
+Result<Work> Communicator::barrier(StreamRef stream, std::string_view label, std::chrono::milliseconds timeout) {
+  return submit(*impl_->core, make_operation({.collective = Collective::kBarrier}, {}, label, timeout), stream);
 }
 
 Result<Work> Communicator::all_gather_v(const AllGatherVArgs& args, StreamRef stream) {
   const Item tensor = item(args.shard, args.full, 0, args.dtype);
-  Operation operation = make_operation({.collective = Collective::kAllGatherV}, {&tensor, 1}, args.label);
+  Operation operation = make_operation({.collective = Collective::kAllGatherV}, {&tensor, 1}, args.label, args.timeout);
   operation.counts = args.counts;
   return submit(*impl_->core, std::move(operation), stream);
 }
 
 Result<Work> Communicator::reduce_scatter_v(const ReduceScatterVArgs& args, StreamRef stream) {
   const Item tensor = item(args.full, args.shard, 0, args.dtype, args.op);
-  Operation operation = make_operation({.collective = Collective::kReduceScatterV}, {&tensor, 1}, args.label);
+  Operation operation =
+      make_operation({.collective = Collective::kReduceScatterV}, {&tensor, 1}, args.label, args.timeout);
   operation.counts = args.counts;
   return submit(*impl_->core, std::move(operation), stream);
 }
@@ -188,57 +198,58 @@ Result<Work> Communicator::reduce_scatter_v(const ReduceScatterVArgs& args, Stre
 Result<Work> Communicator::gather(const GatherArgs& args, StreamRef stream) {
   const Item tensor = item(args.shard, args.full, args.count, args.dtype);
   const Call call{.collective = Collective::kGather, .root_or_items = args.root};
-  return submit(*impl_->core, make_operation(call, {&tensor, 1}, args.label), stream);
+  return submit(*impl_->core, make_operation(call, {&tensor, 1}, args.label, args.timeout), stream);
 }
 
 Result<Work> Communicator::scatter(const ScatterArgs& args, StreamRef stream) {
   const Item tensor = item(args.full, args.shard, args.count, args.dtype);
   const Call call{.collective = Collective::kScatter, .root_or_items = args.root};
-  return submit(*impl_->core, make_operation(call, {&tensor, 1}, args.label), stream);
+  return submit(*impl_->core, make_operation(call, {&tensor, 1}, args.label, args.timeout), stream);
 }
 
 Result<Work> Communicator::reduce(const ReduceArgs& args, StreamRef stream) {
   const Item tensor = item(args.in, args.out, args.count, args.dtype, args.op);
   const Call call{.collective = Collective::kReduce, .root_or_items = args.root};
-  return submit(*impl_->core, make_operation(call, {&tensor, 1}, args.label), stream);
+  return submit(*impl_->core, make_operation(call, {&tensor, 1}, args.label, args.timeout), stream);
 }
 
 Result<Work> Communicator::all_to_all_v(const AllToAllVArgs& args, StreamRef stream) {
   const Item tensor = item(args.in, args.out, 0, args.dtype);
-  Operation operation = make_operation({.collective = Collective::kAllToAllV}, {&tensor, 1}, args.label);
+  Operation operation = make_operation({.collective = Collective::kAllToAllV}, {&tensor, 1}, args.label, args.timeout);
   operation.counts = args.in_counts;
   operation.out_counts = args.out_counts;
   return submit(*impl_->core, std::move(operation), stream);
 }
 
-Result<Work> Communicator::all_gather_many(std::span<const GatherItem> items, StreamRef stream,
-                                           std::string_view label) {
-  return impl_->core->submit_many(Collective::kAllGatherMany, items, stream, label);
+Result<Work> Communicator::all_gather_many(std::span<const GatherItem> items, StreamRef stream, std::string_view label,
+                                           std::chrono::milliseconds timeout) {
+  return impl_->core->submit_many(Collective::kAllGatherMany, items, stream, label, timeout);
 }
 
 Result<Work> Communicator::reduce_scatter_many(std::span<const ReduceItem> items, StreamRef stream,
-                                               std::string_view label) {
-  return impl_->core->submit_many(Collective::kReduceScatterMany, items, stream, label);
+                                               std::string_view label, std::chrono::milliseconds timeout) {
+  return impl_->core->submit_many(Collective::kReduceScatterMany, items, stream, label, timeout);
 }
 
 Result<Work> Communicator::all_reduce_many(std::span<const AllReduceItem> items, StreamRef stream,
-                                           std::string_view label) {
+                                           std::string_view label, std::chrono::milliseconds timeout) {
   std::vector<Item> tensors;
   tensors.reserve(items.size());
   for (const AllReduceItem& given : items)
     tensors.push_back(item(given.in, given.out, given.count, given.dtype, given.op));
-  return submit(*impl_->core, make_operation({.collective = Collective::kAllReduceMany}, tensors, label), stream);
+  return submit(*impl_->core, make_operation({.collective = Collective::kAllReduceMany}, tensors, label, timeout),
+                stream);
 }
 
 Result<Work> Communicator::broadcast_many(std::span<const BroadcastItem> items, Rank root, StreamRef stream,
-                                          std::string_view label) {
+                                          std::string_view label, std::chrono::milliseconds timeout) {
   SHARDCOMM_TRY(check_root_of_many(root, size()));
   std::vector<Item> tensors;
   tensors.reserve(items.size());
   for (const BroadcastItem& given : items) tensors.push_back(item(given.data, given.data, given.count, given.dtype));
   Call call{.collective = Collective::kBroadcastMany};
   set_root(call, root);
-  return submit(*impl_->core, make_operation(call, tensors, label), stream);
+  return submit(*impl_->core, make_operation(call, tensors, label, timeout), stream);
 }
 
 Result<Work> Communicator::send(const SendArgs& args, StreamRef stream) {
@@ -256,13 +267,15 @@ Result<Work> Communicator::send_recv_many(std::span<const SendArgs> sends, std::
   std::vector<Transfer> transfers;
   transfers.reserve(sends.size() + receives.size());
   std::chrono::milliseconds timeout{};
-  const auto add = [&](const auto& args) {
+  const auto add = [&](const auto& args) -> Status {
     transfers.push_back(transfer_of(args));
-    const auto own = args.timeout.count() == 0 ? options().timeout : args.timeout;
-    timeout = std::max(timeout, std::chrono::duration_cast<std::chrono::milliseconds>(own));
+    std::chrono::milliseconds own = args.timeout;
+    SHARDCOMM_TRY(impl_->core->resolve(own));
+    timeout = std::max(timeout, own);
+    return {};
   };
-  for (const SendArgs& args : sends) add(args);
-  for (const RecvArgs& args : receives) add(args);
+  for (const SendArgs& args : sends) SHARDCOMM_TRY(add(args));
+  for (const RecvArgs& args : receives) SHARDCOMM_TRY(add(args));
   return impl_->core->submit(transfers, stream, timeout);
 }
 

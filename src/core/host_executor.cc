@@ -43,14 +43,18 @@ HostExecutor::HostExecutor(Setup setup) : setup_(with_attach_chunk(std::move(set
     setup_.fabric.control->progress(turn.epoch);
   }
   if (!status.ok()) setup_.health.abort(status);
-  count(turn.traffic);
-  turnstile_.leave(turn.epoch);
+  if (turn.has_begun) {
+    count(turn.traffic);
+    turnstile_.leave(turn.epoch);
+  } else {
+    turnstile_.give_up();
+  }
   if (status.ok()) return status;
   return status.context(fmt::format("rank {} runs op {} {}", setup_.fabric.rank, turn.epoch, turn.name));
 }
 
 Status HostExecutor::run(const Operation& operation, uint64_t now) {
-  Turn turn(operation.epoch, name(operation.call().collective), setup_.timeout);
+  Turn turn(operation.epoch, name(operation.call().collective), operation.timeout);
   Status status = begin(turn, now);
   if (status.ok()) {
     const Workload& workload = operation.workload;
@@ -70,13 +74,12 @@ Status HostExecutor::run(const Operation& operation, uint64_t now) {
 }
 
 Status HostExecutor::run(const Agreement& agreement) {
-  Turn turn(agreement.epoch, agreement.label, setup_.timeout);
+  Turn turn(agreement.epoch, agreement.label, agreement.timeout);
   Status status = begin(turn, kNotNow);
   if (status.ok()) status = agreement.body(turn.limit);
   return end(turn, std::move(status));
 }
 
-// Keeps everything that an operation needs while it waits in a stream.
 struct HostExecutor::AsyncOperation {
   AsyncOperation(HostExecutor& executor, std::shared_ptr<const void> owner, const Operation& given)
       : executor(executor),
@@ -93,8 +96,19 @@ struct HostExecutor::AsyncOperation {
     operation.out_counts = out_counts;
     operation.label = label;
   }
+  AsyncOperation(const AsyncOperation&) = delete;
+  AsyncOperation& operator=(const AsyncOperation&) = delete;
+  // A stream that goes with its queue leaves a gap in the order, which no later operation can pass.
+  ~AsyncOperation() {
+    if (operation.epoch == 0 || work->done()) return;
+    const Status status(Code::kAborted,
+                        fmt::format("rank {}: the stream of op {} {} was destroyed before it ran",
+                                    executor.setup_.fabric.rank, operation.epoch, name(operation.call().collective)));
+    executor.setup_.health.abort(status);
+    work->finish(status);
+  }
   void run() {
-    work->set_deadline(Clock::now() + executor.setup_.timeout);
+    work->set_deadline(Clock::now() + operation.timeout);
     work->finish(executor.run(operation, kNotNow));
   }
   HostExecutor& executor;
@@ -106,10 +120,16 @@ struct HostExecutor::AsyncOperation {
   const std::shared_ptr<Work::State> work;
 };
 
-Result<Work> HostExecutor::enqueue(const Operation& operation, StreamRef stream, std::shared_ptr<const void> owner) {
-  auto async = std::make_shared<AsyncOperation>(*this, std::move(owner), operation);
-  SHARDCOMM_TRY(stream.enqueue([async] { async->run(); }));
-  return Work(operation.epoch, async->work);
+HostExecutor::Queued HostExecutor::prepare(const Operation& operation, std::shared_ptr<const void> owner) {
+  return std::make_shared<AsyncOperation>(*this, std::move(owner), operation);
+}
+
+Result<Work> HostExecutor::enqueue(Queued queued, uint64_t epoch, StreamRef stream) {
+  queued->operation.epoch = epoch;
+  Status status = stream.enqueue([queued] { queued->run(); });
+  if (status.ok()) return Work(epoch, queued->work);
+  queued->operation.epoch = 0;
+  return status;
 }
 
 void HostExecutor::count(const TrafficCounters& operation) noexcept {

@@ -19,30 +19,35 @@ namespace shardcomm {
 class HostExecutor {
  public:
   struct Setup {
-    std::chrono::nanoseconds timeout;  // of one operation
-    size_t chunk_bytes;                // Options::chunk_bytes
-    int copy_threads;                  // that move the bytes of a large operation, the operation's own included
-    std::vector<Rank> reading_order;   // of the sources of a gather; this rank first
-    Fabric& fabric;                    // this and the following outlive the executor
+    size_t chunk_bytes;               // Options::chunk_bytes
+    int copy_threads;                 // that move the bytes of a large operation, the operation's own included
+    std::vector<Rank> reading_order;  // of the sources of a gather; this rank first
+    Fabric& fabric;                   // this and the following outlive the executor
     Chooser& chooser;
     FlightRecorder& flight;
     const Health& health;
   };
   explicit HostExecutor(Setup setup);
 
-  // On the calling thread; returns when done. `now`: on the recorder's clock, read just now by a caller that has also
-  // looked for a failure; kNotNow: the executor does both when the turn has come. A failure here is a failure of the
-  // communicator.
+  // On the calling thread, with the limit that the operation brings; returns when done. `now`: on the recorder's clock,
+  // read just now by a caller that has also looked for a failure; kNotNow: the executor does both when the turn has
+  // come. A failure here is a failure of the communicator.
   static constexpr uint64_t kNotNow = 0;
   Status run(const Operation& operation, uint64_t now);
-  // On the thread of `stream`. Nothing of `operation` need outlive the call; `owner` keeps this executor alive until it
-  // has run. kUnavailable when the stream's queue is full: then the epoch has not been taken.
-  Result<Work> enqueue(const Operation& operation, StreamRef stream, std::shared_ptr<const void> owner);
+  // An operation with everything that it needs while it waits in a stream. Nothing of `operation` need outlive the
+  // call; `owner` keeps this executor alive until it has run.
+  struct AsyncOperation;
+  using Queued = std::shared_ptr<AsyncOperation>;
+  Queued prepare(const Operation& operation, std::shared_ptr<const void> owner);
+  // On the thread of `stream`, with the limit that the operation brings. kUnavailable when the stream's queue is full:
+  // then the epoch has not been taken.
+  Result<Work> enqueue(Queued queued, uint64_t epoch, StreamRef stream);
 
   // Something else that all ranks do together in the order of operations.
   struct Agreement {
     uint64_t epoch;
     std::string_view label;
+    std::chrono::nanoseconds timeout;
     std::function<Status(TimeLimit& limit)> body;
   };
   Status run(const Agreement& agreement);
@@ -52,7 +57,6 @@ class HostExecutor {
   int copy_threads() const noexcept { return team_.size(); }
 
  private:
-  struct AsyncOperation;
   struct Turn {
     Turn(uint64_t epoch, std::string_view name, std::chrono::nanoseconds timeout) noexcept
         : epoch(epoch), name(name), limit(timeout) {}

@@ -29,6 +29,7 @@ Result<MosaicWindow> Communicator::allocate_mosaic(size_t shard_bytes, std::stri
                               page_bytes()));
   }
   Core& core = *impl_->core;
+  const auto reservation = core.reserve();
   SHARDCOMM_TRY_ASSIGN(const auto sizes,
                        core.exchange(as_bytes(shard_bytes), fmt::format("allocate_mosaic {}", label)));
   for (size_t r = 1; r < sizes.size(); ++r) {

@@ -15,12 +15,13 @@ PreparedCall::PreparedCall(PreparedCall&&) noexcept = default;
 PreparedCall& PreparedCall::operator=(PreparedCall&&) noexcept = default;
 PreparedCall::~PreparedCall() = default;
 
-Result<Work> PreparedCall::run(StreamRef stream) {
+Result<Work> PreparedCall::run(StreamRef stream, std::chrono::milliseconds timeout) {
   const std::shared_ptr<Core> core = impl_->core.lock();
   if (core == nullptr)
     return Status(Code::kFailedPrecondition, "the communicator of this prepared call has been destroyed");
   Operation operation = impl_->prepared->operation;
   operation.prepared = impl_->prepared;
+  operation.timeout = timeout;
   return core->submit(operation, stream);
 }
 

@@ -56,6 +56,18 @@ Transfer transfer_of(bool is_send, Rank peer, int32_t tag, std::byte* data, size
 
 // Sends and receives that wait in a stream, with all that they need.
 struct AsyncTransfers {
+  AsyncTransfers() = default;
+  AsyncTransfers(const AsyncTransfers&) = delete;
+  AsyncTransfers& operator=(const AsyncTransfers&) = delete;
+  // A stream that goes with its queue takes a side of messages away, which the other side waits for.
+  ~AsyncTransfers() {
+    if (core == nullptr || work->done()) return;
+    const Status status(Code::kAborted, fmt::format("rank {}: the stream of {} was destroyed before it ran",
+                                                    core->self.rank, text(transfers[0].call, transfers[0].label)));
+    core->health.abort(status);
+    work->finish(status);
+  }
+  std::shared_ptr<Core> core;  // once they are in the stream
   std::vector<Transfer> transfers;
   std::vector<std::string> labels;
   std::vector<uint64_t> records;
@@ -64,7 +76,7 @@ struct AsyncTransfers {
 
 }  // namespace
 
-Result<Work> Core::submit(std::span<const Transfer> transfers, StreamRef stream, std::chrono::nanoseconds timeout) {
+Result<Work> Core::submit(std::span<const Transfer> transfers, StreamRef stream, std::chrono::milliseconds timeout) {
   if (stream.device().kind != Device::Kind::kHost) {
     return Status(Code::kUnsupported, "this communicator is on host memory; its operations run on host streams");
   }
@@ -79,7 +91,7 @@ Result<Work> Core::submit(std::span<const Transfer> transfers, StreamRef stream,
   if (transfers.size() > 1) SHARDCOMM_TRY(check_apart(transfers));
   SHARDCOMM_TRY(health.here());
   SHARDCOMM_TRY(health.failure());
-  if (timeout == std::chrono::nanoseconds::zero()) timeout = options.timeout;
+  SHARDCOMM_TRY(resolve(timeout));
   if (transfers.size() == 1 && stream.is_caller()) {
     const uint64_t record = flight->enqueue(transfers[0].call, transfers[0].label, /*starts=*/true);
     SHARDCOMM_TRY(run(transfers, {&record, 1}, timeout));
@@ -100,7 +112,9 @@ Result<Work> Core::submit(std::span<const Transfer> transfers, StreamRef stream,
   for (Transfer& transfer : async->transfers) transfer.label = async->labels.emplace_back(transfer.label);
   async->work = std::make_shared<Work::State>(self.rank, "send_recv", Deadline::max());
   transfers_in_streams_.fetch_add(1, std::memory_order_relaxed);
-  Status queued = stream.enqueue([core = shared_from_this(), async, timeout] {
+  async->core = shared_from_this();
+  Status queued = stream.enqueue([async, timeout] {
+    const std::shared_ptr<Core>& core = async->core;
     async->work->set_deadline(std::chrono::steady_clock::now() + timeout);
     for (const uint64_t record : async->records) core->flight->start_message(record);
     Status status = core->run(async->transfers, async->records, timeout);
@@ -109,6 +123,7 @@ Result<Work> Core::submit(std::span<const Transfer> transfers, StreamRef stream,
   });
   if (!queued.ok()) {
     transfers_in_streams_.fetch_sub(1, std::memory_order_relaxed);
+    async->core = nullptr;
     for (const uint64_t record : async->records) flight->finish_message(record, queued.code());
     return queued;
   }

@@ -8,7 +8,8 @@
 
 namespace shardcomm {
 
-// Any thread; each epoch enters and leaves once.
+// Any thread; each epoch enters once, and leaves if it could enter. One that could not, because the communicator has
+// failed or fails by this, gives up: its place stays taken, so that no later one runs beside an earlier one.
 class Turnstile {
  public:
   // Until every epoch before `epoch` has left, or the communicator has failed.
@@ -19,12 +20,11 @@ class Turnstile {
   }
   // Sequentially consistent: either a sleeper sees what has passed before it sleeps, or this sees the sleeper.
   void leave(uint64_t epoch) noexcept {
-    // An operation that gave up waiting for its turn leaves before those it waited for.
-    uint64_t passed = passed_.load(std::memory_order_relaxed);
-    while (passed < epoch && !passed_.compare_exchange_weak(passed, epoch, std::memory_order_seq_cst)) {
-    }
+    passed_.store(epoch, std::memory_order_seq_cst);
     if (sleepers_.load(std::memory_order_seq_cst) != 0) wake();
   }
+  // After the communicator's failure has been recorded: those that wait look for it.
+  void give_up() noexcept { wake(); }
   uint64_t passed() const noexcept { return passed_.load(std::memory_order_acquire); }
 
  private:

@@ -94,6 +94,7 @@ std::unique_ptr<Window::Impl> window_over(Core& core, SharedMemory memory, std::
 
 Result<Window> Communicator::allocate_window(size_t size_bytes, std::string_view label) {
   Core& core = *impl_->core;
+  const auto reservation = core.reserve();
   SHARDCOMM_TRY_ASSIGN(SharedMemory memory, share_memory(core, size_bytes, label));
   return Window(window_over(core, std::move(memory), label));
 }
@@ -112,6 +113,7 @@ Result<std::unique_ptr<Window::Impl>> enroll_memory(Core& core, std::span<std::b
 
 Result<Window> Communicator::register_window(void* base, size_t size_bytes, std::string_view label) {
   if (base == nullptr && size_bytes != 0) return Status(Code::kInvalidArgument, "base is null");
+  const auto reservation = impl_->core->reserve();
   SHARDCOMM_TRY_ASSIGN(auto impl, enroll_memory(*impl_->core, {static_cast<std::byte*>(base), size_bytes}, label));
   return Window(std::move(impl));
 }

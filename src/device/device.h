@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 
 #include "base/futex.h"
 #include "device/host_team.h"
@@ -26,6 +27,8 @@ bool on_thread_of(StreamRef stream) noexcept;
 
 // The shared side of a Work. One thread finishes it, once; any thread may do the rest.
 struct Work::State {
+  using Callback = std::function<void(const Status&)>;
+
   // `operation` is kept by address: a literal. `deadline` is the operation's. One that is queued behind others may
   // begin with Deadline::max() and be given its real deadline when it starts.
   State(Rank rank, const char* operation, Deadline deadline) noexcept;
@@ -33,8 +36,14 @@ struct Work::State {
   void set_deadline(Deadline deadline) noexcept;
   Deadline deadline() const noexcept;
 
-  // One atomic exchange, and a system call only if somebody sleeps.
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  ~State();
+
+  // Two atomic exchanges, and a system call only if another thread sleeps; then the callbacks, on this thread.
   void finish(Status status) noexcept;
+  // Calls `callback` once the work has finished, as Work::on_done says.
+  Status on_done(Callback callback);
 
   bool done() const noexcept { return word_.load(std::memory_order_acquire) == kDone; }
   const Status& status() const noexcept { return status_; }  // only once done()
@@ -46,6 +55,9 @@ struct Work::State {
 
  private:
   enum : uint32_t { kPending, kPendingWithSleepers, kDone };
+  struct Waiting;
+  static Waiting* closed() noexcept;
+  static Waiting* in_order(Waiting* newest_first) noexcept;
   bool sleep_until_done(Deadline deadline) const noexcept;
   Status timed_out(uint64_t epoch) const;
 
@@ -53,7 +65,8 @@ struct Work::State {
   Rank rank_;
   const char* operation_;
   std::atomic<Deadline> deadline_;
-  Status status_;  // written before word_ becomes kDone, never after
+  std::atomic<Waiting*> waiting_{nullptr};  // callbacks, the newest first; closed() once the work has finished
+  Status status_;                           // written before word_ becomes kDone, never after
 };
 
 // A point in some stream; what kind of stream is the implementation's business. Any thread.
