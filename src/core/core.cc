@@ -65,8 +65,9 @@ Status Core::resolve(std::chrono::milliseconds& timeout) const noexcept {
 }
 
 inline Core::Taken Core::take_epoch(const Call& call, std::string_view label) noexcept {
+  const uint64_t now = flight->now();  // before the lock, which would make the counter wait
   const CallOrder::Place place(call_order_);
-  const Taken taken{.epoch = next_epoch_++, .now = flight->now()};
+  const Taken taken{.epoch = next_epoch_++, .now = now};
   flight->enqueue(taken.epoch, call, label, taken.now);
   return taken;
 }
