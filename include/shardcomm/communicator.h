@@ -7,7 +7,7 @@
 //
 // Thread rule: any thread may call, several at a time too; destroying and moving need all of them to have returned.
 // Calls take the communicator one after the other, and the order in which they take it must be the same on every rank:
-// the caller sees to it, with one calling thread for each communicator, or a lock or a signal of his own around the
+// the caller sees to it, with one calling thread for each communicator, or a lock or a signal around the
 // calls. Operations run in that order, also when their streams and threads differ. A call on StreamRef::caller() takes
 // its place when it is entered, and runs when its turn comes; a call that makes something (windows, splits) holds the
 // communicator until it returns. Ranks whose orders differ fail with kFailedPrecondition, which names the calls that

@@ -54,7 +54,7 @@ Result<Work> Core::submit(Operation& operation, StreamRef stream) {
 }
 
 // Zero becomes the communicator's timeout.
-Status Core::resolve(std::chrono::milliseconds& timeout) const noexcept {
+Status Core::resolve(std::chrono::milliseconds& timeout) const {
   if (timeout > timeout.zero()) {
     timeout = limited(timeout);
     return {};
@@ -90,7 +90,7 @@ Result<Work> Core::enqueue(const Operation& operation, StreamRef stream) {
   return work;
 }
 
-Status Core::set_timeout(std::chrono::milliseconds timeout) noexcept {
+Status Core::set_timeout(std::chrono::milliseconds timeout) {
   SHARDCOMM_TRY(check_timeout(timeout));
   const auto wanted = timeout == std::chrono::milliseconds::zero() ? options.timeout : timeout;
   timeout_ms_.store(limited(wanted).count(), std::memory_order_relaxed);

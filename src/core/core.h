@@ -4,7 +4,6 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -51,9 +50,9 @@ class Core : public std::enable_shared_from_this<Core> {
   [[nodiscard]] CallOrder::Reservation reserve() noexcept { return CallOrder::Reservation(call_order_); }
 
   // Makes a timeout of a call that is zero the communicator's. kInvalidArgument if it is negative.
-  Status resolve(std::chrono::milliseconds& timeout) const noexcept;
+  Status resolve(std::chrono::milliseconds& timeout) const;
   // Zero: that of the options. kInvalidArgument if negative. Any thread.
-  Status set_timeout(std::chrono::milliseconds timeout) noexcept;
+  Status set_timeout(std::chrono::milliseconds timeout);
 
   // Where no call is being made.
   bool is_idle() const noexcept;

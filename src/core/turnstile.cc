@@ -19,7 +19,8 @@ Status Turnstile::sleep(uint64_t epoch, TimeLimit& limit, const Control& control
   while (passed() + 1 < epoch) {
     sleepers_.fetch_add(1, std::memory_order_seq_cst);
     const uint32_t seen = bell_.load(std::memory_order_seq_cst);
-    if (passed_.load(std::memory_order_seq_cst) + 1 < epoch) {
+    const bool waits = passed_.load(std::memory_order_seq_cst) + 1 < epoch && control.failure().ok();
+    if (waits) {
       futex_wait(&bell_, seen, std::min(limit.deadline(), Clock::now() + kSleepSlice));
     }
     sleepers_.fetch_sub(1, std::memory_order_relaxed);
