@@ -15,6 +15,7 @@ staged=src/collectives/staged.cc
 pairs=src/collectives/all_to_all_v.cc
 shares=src/collectives/all_reduce_many.cc
 turns=src/core/turnstile.h
+order=src/core/call_order.h
 mailbox=src/transport/mapped_mailbox.cc
 transfers=src/messages/transfer_group.cc
 
@@ -36,9 +37,17 @@ mutation acquire_of_the_abort_text tsan $wait \
   'if (word.state.load(std::memory_order_relaxed) != 2) return {};' \
   failure_abort_test:'*/threads'
 mutation release_of_a_turn tsan $turns \
-  'passed_.compare_exchange_weak(passed, epoch, std::memory_order_seq_cst)' \
-  'passed_.compare_exchange_weak(passed, epoch, std::memory_order_relaxed)' \
+  'passed_.store(epoch, std::memory_order_seq_cst);' \
+  'passed_.store(epoch, std::memory_order_relaxed);' \
   collectives_protocol_test
+mutation release_of_a_place tsan $order \
+  'if (!is_nested_) order_.word_.store(kFree, std::memory_order_release);' \
+  'if (!is_nested_) order_.word_.store(kFree, std::memory_order_relaxed);' \
+  call_order_test:'*EqualCalls*/threads'
+mutation release_of_a_callback tsan src/device/work.cc \
+  'compare_exchange_weak(waiting->next, waiting, std::memory_order_acq_rel)' \
+  'compare_exchange_weak(waiting->next, waiting, std::memory_order_relaxed)' \
+  on_done_test:'*Racing*'
 mutation release_of_a_stream_task tsan src/device/host_queue.cc \
   'finished_count_.fetch_add(1, std::memory_order_release);' \
   'finished_count_.fetch_add(1, std::memory_order_relaxed);' \
@@ -114,6 +123,29 @@ mutation departure_not_told release $control \
   'own().progress.departed.store(1, std::memory_order_release);' \
   'own().progress.departed.store(0, std::memory_order_release);' \
   failure_lost_test:'*LeftEarly*'
+mutation failure_not_seen_by_who_waits release src/core/turnstile.cc \
+  ' && control.failure().ok();' \
+  ';' \
+  failure_late_test:'*AsynchronousCalls*'
+mutation calls_of_threads_not_in_order release $order \
+  'return !word_.compare_exchange_strong(free, state, std::memory_order_acquire, std::memory_order_relaxed) &&' \
+  'return false && !word_.compare_exchange_strong(free, state, std::memory_order_acquire, std::memory_order_relaxed) &&' \
+  call_order_test:'*EqualCalls*'
+mutation calls_between_the_steps_of_an_allocation release src/core/window.cc \
+  'const auto reservation = core.reserve();' \
+  '' \
+  call_order_test:'*BetweenTheSteps*'
+mutation callback_of_a_dropped_work_forgotten release src/core/host_executor.cc \
+  'executor.setup_.health.abort(status);
+    work->finish(status);' \
+  'executor.setup_.health.abort(status);' \
+  on_done_test:'*NeverRuns*'
+mutation timeout_of_a_call_ignored release src/core/core.cc \
+  'timeout = limited(timeout);
+    return {};' \
+  'timeout = this->timeout();
+    return {};' \
+  communicator_timeout_test
 mutation turn_of_streams_not_kept release $turns \
   'if (passed() + 1 < epoch) SHARDCOMM_TRY(sleep(epoch, limit, control));' \
   '(void)limit, (void)control;' \
