@@ -258,7 +258,6 @@ Status check_call(const shardcomm_call& call) {
   if (call.mosaic != nullptr && (call.label != nullptr || call.timeout_ms != 0))
     return Status(Code::kInvalidArgument,
                   "a gather of call.mosaic has the mosaic's label and the communicator's timeout, not the call's");
-  if (scale_of(call.scale) != 1 && !HasScale<ReduceArgs>) return Status(Code::kUnsupported, "a scale of one call");
   return {};
 }
 

@@ -71,11 +71,25 @@ enum {
   SHARDCOMM_U32 = 8,
   SHARDCOMM_U64 = 9,
   SHARDCOMM_F8E4M3 = 10,
-  SHARDCOMM_F8E5M2 = 11
+  SHARDCOMM_F8E5M2 = 11,
+  SHARDCOMM_I16 = 12,
+  SHARDCOMM_U16 = 13,
+  SHARDCOMM_BOOL = 14,      /* a byte, 0 or 1 */
+  SHARDCOMM_COMPLEX64 = 15, /* two f32 */
+  SHARDCOMM_COMPLEX128 = 16 /* two f64 */
 };
 
 /* Reductions, of every `op` below. */
-enum { SHARDCOMM_SUM = 0, SHARDCOMM_AVERAGE = 1, SHARDCOMM_MAX = 2, SHARDCOMM_MIN = 3, SHARDCOMM_PRODUCT = 4 };
+enum {
+  SHARDCOMM_SUM = 0,
+  SHARDCOMM_AVERAGE = 1,
+  SHARDCOMM_MAX = 2,
+  SHARDCOMM_MIN = 3,
+  SHARDCOMM_PRODUCT = 4,
+  SHARDCOMM_BAND = 5,
+  SHARDCOMM_BOR = 6,
+  SHARDCOMM_BXOR = 7
+};
 
 typedef struct shardcomm_store shardcomm_store;
 typedef struct shardcomm_comm shardcomm_comm;

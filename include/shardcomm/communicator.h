@@ -59,6 +59,7 @@ struct ReduceScatterArgs {
   ReduceOp op = ReduceOp::kSum;
   std::string_view label = {};
   std::chrono::milliseconds timeout = {};
+  double scale = 1;  // of the result, before it is rounded (types.h)
 };
 struct AllReduceArgs {
   const void* in;  // [count]
@@ -68,6 +69,7 @@ struct AllReduceArgs {
   ReduceOp op = ReduceOp::kSum;
   std::string_view label = {};
   std::chrono::milliseconds timeout = {};
+  double scale = 1;  // of the result, before it is rounded (types.h)
 };
 struct BroadcastArgs {
   void* data;  // [count]; read on root, written on the others
@@ -113,6 +115,7 @@ struct ReduceArgs {
   Rank root = 0;
   std::string_view label = {};
   std::chrono::milliseconds timeout = {};
+  double scale = 1;  // of the result, before it is rounded (types.h)
 };
 // Each rank passes counts of its own, zeros allowed: what it gives to rank s, in_counts[s], must be what rank s expects
 // of it, otherwise the call fails with kFailedPrecondition on every rank and names one pair that differs. Never in
@@ -143,6 +146,7 @@ struct ReduceScatterVArgs {
   ReduceOp op = ReduceOp::kSum;
   std::string_view label = {};
   std::chrono::milliseconds timeout = {};
+  double scale = 1;  // of the result, before it is rounded (types.h)
 };
 // Many tensors as one operation: one epoch, one pair of signals. Each lands in its own place; nothing is packed. A call
 // that comes again and again is prepared (prepared.h), which costs less.
@@ -158,6 +162,7 @@ struct ReduceItem {
   size_t count;
   DType dtype;
   ReduceOp op = ReduceOp::kSum;
+  double scale = 1;
 };
 struct AllReduceItem {
   const void* in;  // [count]
@@ -165,6 +170,7 @@ struct AllReduceItem {
   size_t count;
   DType dtype;
   ReduceOp op = ReduceOp::kSum;
+  double scale = 1;
 };
 struct BroadcastItem {
   void* data;  // [count]; read on root, written on the others

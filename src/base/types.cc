@@ -6,9 +6,11 @@
 namespace shardcomm {
 namespace {
 
-constexpr std::array<std::string_view, kDTypeCount> kDTypeNames = {"u8",  "i32", "f16", "bf16", "f32",    "f64",
-                                                                   "i64", "i8",  "u32", "u64",  "f8e4m3", "f8e5m2"};
-constexpr std::array<std::string_view, kReduceOpCount> kReduceOpNames = {"sum", "average", "max", "min", "product"};
+constexpr std::array<std::string_view, kDTypeCount> kDTypeNames = {
+    "u8",  "i32",    "f16",    "bf16", "f32", "f64",  "i64",       "i8",        "u32",
+    "u64", "f8e4m3", "f8e5m2", "i16",  "u16", "bool", "complex64", "complex128"};
+constexpr std::array<std::string_view, kReduceOpCount> kReduceOpNames = {"sum",     "average", "max", "min",
+                                                                         "product", "band",    "bor", "bxor"};
 
 template <class T, size_t N>
 std::optional<T> parse(const std::array<std::string_view, N>& names, std::string_view text) noexcept {

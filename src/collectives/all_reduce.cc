@@ -24,10 +24,10 @@ Status all_reduce_direct(Execution& execution) {
 
   // In place is safe: a rank writes only its own share of its buffer, which peers read in the second step only. Nobody
   // announces that step before having finished the first, so its end needs no signal of its own.
-  const Item into_share{whole.in, own_share, whole.count, whole.dtype, whole.op};
+  const Item into_share{whole.in, own_share, whole.count, whole.dtype, whole.op, whole.scale};
   SHARDCOMM_TRY(run_direct(execution, {reduce, {&into_share, 1}, 0, false}));
 
-  const Item from_share{own_share, whole.out, whole.count, whole.dtype, whole.op};
+  const Item from_share{own_share, whole.out, whole.count, whole.dtype, whole.op, whole.scale};
   const auto gather = Geometry::divided(Pattern::kGather, fabric.size, whole.count, share);
   return run_direct(execution, {gather, {&from_share, 1}, 1});
 }

@@ -41,6 +41,7 @@ Status reduce_run(const Execution& execution, const ReduceRun& run) {
                                                .count = run.bytes / size_of(item.dtype),
                                                .dtype = item.dtype,
                                                .op = item.op,
+                                               .scale = item.scale,
                                                .traffic_bytes = execution.node_bytes},
                          execution.stream);
 }

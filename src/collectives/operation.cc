@@ -53,6 +53,7 @@ void prepare(Operation& operation, int size) noexcept {
   call.count = 0;
   operation.signature.detail = 0;
   operation.item_bytes = 0;
+  uint64_t scales = 0;  // 0 where all are 1
   workload = {.collective = call.collective,
               .whole_bytes = 0,
               .announced_bytes = 0,
@@ -63,6 +64,8 @@ void prepare(Operation& operation, int size) noexcept {
     workload.whole_bytes += align_item(bytes * whole);
     workload.announced_bytes += align_item(bytes * announced);
     call.count += item.count;
+    if (item.scale != 1) [[unlikely]]
+      scales = hash_bytes(&item.scale, sizeof item.scale, scales + item.count);
   }
   if (!has.is_many && !operation.items.empty()) {
     call.dtype = operation.items.front().dtype;
@@ -74,6 +77,7 @@ void prepare(Operation& operation, int size) noexcept {
   }
   if (has.is_ragged) add_counts(operation);
   if (has.has_own_counts()) add_own_counts(operation);
+  operation.signature.detail ^= scales;
   if (!operation.label.empty()) {
     operation.signature.detail ^= hash_text(operation.label);
   }

@@ -20,6 +20,7 @@ struct Item {
   size_t count;
   DType dtype;
   ReduceOp op;
+  double scale = 1;  // of what is reduced
   bool operator==(const Item&) const = default;
 };
 

@@ -38,20 +38,25 @@ class ReduceRows {
   }
   // Adds that row: `count` elements of each source, combined into item.out.
   void add(const Item& item, size_t count) {
-    if (groups_.empty() || groups_.back().dtype != item.dtype || groups_.back().op != item.op) {
-      groups_.push_back({.dtype = item.dtype, .op = item.op, .first = segments_.size()});
+    const Group group{.dtype = item.dtype, .op = item.op, .scale = item.scale, .first = segments_.size()};
+    if (groups_.empty() || !groups_.back().is_alike(group)) {
+      groups_.push_back(group);
     }
     segments_.push_back({.target = item.out, .sources = next().data(), .count = count});
   }
 
-  // Launches one kernel for each run of rows of one dtype and op.
+  // Launches one kernel for each run of rows of one dtype, op and scale.
   Status launch(const Execution& execution) const;
 
  private:
   struct Group {
     DType dtype;
     ReduceOp op;
+    double scale;
     size_t first;  // of its rows, which end where the next group begins
+    bool is_alike(const Group& other) const noexcept {
+      return dtype == other.dtype && op == other.op && scale == other.scale;
+    }
   };
   size_t capacity_ = 0, source_count_ = 0;
   std::vector<Group> groups_;

@@ -9,7 +9,7 @@
 namespace shardcomm {
 
 // Items start at multiples of this in a message and in a chunk, so that no element is cut in two.
-inline constexpr size_t kItemAlign = 8;
+inline constexpr size_t kItemAlign = 16;  // the largest element
 constexpr size_t align_item(size_t bytes) noexcept { return (bytes + kItemAlign - 1) / kItemAlign * kItemAlign; }
 
 // Walks what a reader takes from a source, item after item, in runs that fit into chunks. Source and reader take the

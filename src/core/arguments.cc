@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <optional>
 
 namespace shardcomm {
@@ -44,13 +45,21 @@ Status check_op(DType dtype, ReduceOp op) {
   return {};
 }
 
+Status check_scale(DType dtype, double scale) {
+  if (scale == 1) return {};
+  if (!has_scale(dtype))
+    return Status(Code::kUnsupported,
+                  fmt::format("a scale of {} for {}: only floating and complex types have one", scale, name(dtype)));
+  return std::isfinite(scale) ? Status() : invalid(fmt::format("a scale of {} is not a finite number", scale));
+}
+
 [[gnu::cold, gnu::noinline]] Status bad_pointer(const void* pointer, DType dtype, std::string_view what) {
   if (pointer == nullptr) return invalid(fmt::format("{} is null", what));
   return invalid(fmt::format("{} is not aligned to its {} elements", what, name(dtype)));
 }
 
 Status check_pointer(const void* pointer, size_t bytes, DType dtype, std::string_view what) {
-  const bool aligned = (reinterpret_cast<uintptr_t>(pointer) & (size_of(dtype) - 1)) == 0;  // a power of two
+  const bool aligned = (reinterpret_cast<uintptr_t>(pointer) & (align_of(dtype) - 1)) == 0;  // a power of two
   if (bytes == 0 || (pointer != nullptr && aligned)) return {};
   return bad_pointer(pointer, dtype, what);
 }
@@ -71,7 +80,7 @@ bool is_plainly_even(const void* shard, const void* full, size_t count, DType dt
   if (count > kMostCount || shard == nullptr || full == nullptr) return false;
   const size_t element = size_of(dtype), bytes = count * element;
   const auto begin = reinterpret_cast<uintptr_t>(shard), whole_begin = reinterpret_cast<uintptr_t>(full);
-  const bool aligned = ((begin | whole_begin) & (element - 1)) == 0;
+  const bool aligned = ((begin | whole_begin) & (align_of(dtype) - 1)) == 0;
   const bool in_place = begin == whole_begin + bytes * static_cast<size_t>(rank);
   const bool apart = begin + bytes <= whole_begin || whole_begin + bytes * static_cast<size_t>(size) <= begin;
   return aligned && (in_place || apart);
@@ -147,7 +156,7 @@ const void* full_of(const CollectiveTraits& has, const Item& item) { return has.
 
 bool is_plainly_right(const CollectiveTraits& has, const Item& item, Rank rank, int size) {
   const bool has_shards = (has.pattern == Pattern::kGather || has.pattern == Pattern::kReduce) && !has.is_ragged;
-  return has_shards && (has.reduces() ? supports(item.dtype, item.op) : is_valid(item.dtype)) &&
+  return has_shards && (has.reduces() ? supports(item.dtype, item.op) && item.scale == 1 : is_valid(item.dtype)) &&
          is_plainly_even(shard_of(has, item), full_of(has, item), item.count, item.dtype, rank, size);
 }
 
@@ -155,6 +164,7 @@ bool is_plainly_right(const CollectiveTraits& has, const Item& item, Rank rank, 
   const CollectiveTraits& has = traits(operation.call().collective);
   const auto ranks = static_cast<size_t>(size);
   SHARDCOMM_TRY(has.reduces() ? check_op(item.dtype, item.op) : check_dtype(item.dtype));
+  if (has.reduces()) SHARDCOMM_TRY(check_scale(item.dtype, item.scale));
   switch (has.pattern) {
     case Pattern::kGather:
     case Pattern::kReduce: {

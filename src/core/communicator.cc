@@ -15,8 +15,8 @@
 namespace shardcomm {
 namespace {
 
-Item item(const void* in, void* out, size_t count, DType dtype, ReduceOp op = ReduceOp::kSum) {
-  return {static_cast<const std::byte*>(in), static_cast<std::byte*>(out), count, dtype, op};
+Item item(const void* in, void* out, size_t count, DType dtype, ReduceOp op = ReduceOp::kSum, double scale = 1) {
+  return {static_cast<const std::byte*>(in), static_cast<std::byte*>(out), count, dtype, op, scale};
 }
 
 Operation make_operation(const Call& call, std::span<const Item> items, std::string_view label,
@@ -152,14 +152,14 @@ Result<Work> Communicator::all_gather(const AllGatherArgs& args, StreamRef strea
 }
 
 Result<Work> Communicator::reduce_scatter(const ReduceScatterArgs& args, StreamRef stream) {
-  const Item tensor = item(args.full, args.shard, args.count, args.dtype, args.op);
+  const Item tensor = item(args.full, args.shard, args.count, args.dtype, args.op, args.scale);
   return submit(*impl_->core,
                 make_operation({.collective = Collective::kReduceScatter}, {&tensor, 1}, args.label, args.timeout),
                 stream);
 }
 
 Result<Work> Communicator::all_reduce(const AllReduceArgs& args, StreamRef stream) {
-  const Item tensor = item(args.in, args.out, args.count, args.dtype, args.op);
+  const Item tensor = item(args.in, args.out, args.count, args.dtype, args.op, args.scale);
   return submit(*impl_->core,
                 make_operation({.collective = Collective::kAllReduce}, {&tensor, 1}, args.label, args.timeout), stream);
 }
@@ -188,7 +188,7 @@ Result<Work> Communicator::all_gather_v(const AllGatherVArgs& args, StreamRef st
 }
 
 Result<Work> Communicator::reduce_scatter_v(const ReduceScatterVArgs& args, StreamRef stream) {
-  const Item tensor = item(args.full, args.shard, 0, args.dtype, args.op);
+  const Item tensor = item(args.full, args.shard, 0, args.dtype, args.op, args.scale);
   Operation operation =
       make_operation({.collective = Collective::kReduceScatterV}, {&tensor, 1}, args.label, args.timeout);
   operation.counts = args.counts;
@@ -208,7 +208,7 @@ Result<Work> Communicator::scatter(const ScatterArgs& args, StreamRef stream) {
 }
 
 Result<Work> Communicator::reduce(const ReduceArgs& args, StreamRef stream) {
-  const Item tensor = item(args.in, args.out, args.count, args.dtype, args.op);
+  const Item tensor = item(args.in, args.out, args.count, args.dtype, args.op, args.scale);
   const Call call{.collective = Collective::kReduce, .root_or_items = args.root};
   return submit(*impl_->core, make_operation(call, {&tensor, 1}, args.label, args.timeout), stream);
 }
@@ -236,7 +236,7 @@ Result<Work> Communicator::all_reduce_many(std::span<const AllReduceItem> items,
   std::vector<Item> tensors;
   tensors.reserve(items.size());
   for (const AllReduceItem& given : items)
-    tensors.push_back(item(given.in, given.out, given.count, given.dtype, given.op));
+    tensors.push_back(item(given.in, given.out, given.count, given.dtype, given.op, given.scale));
   return submit(*impl_->core, make_operation({.collective = Collective::kAllReduceMany}, tensors, label, timeout),
                 stream);
 }

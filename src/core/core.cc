@@ -104,8 +104,12 @@ Item item_of(const GatherItem& given) noexcept {
           ReduceOp::kSum};
 }
 Item item_of(const ReduceItem& given) noexcept {
-  return {static_cast<const std::byte*>(given.full), static_cast<std::byte*>(given.shard), given.count, given.dtype,
-          given.op};
+  return {static_cast<const std::byte*>(given.full),
+          static_cast<std::byte*>(given.shard),
+          given.count,
+          given.dtype,
+          given.op,
+          given.scale};
 }
 
 template <class Given>

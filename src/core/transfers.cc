@@ -22,7 +22,7 @@ Status check(const Transfer& transfer, int size) {
     return invalid("count is beyond the address space");
   if (bytes == 0) return {};
   if (transfer.data == nullptr) return invalid("data is null");
-  const bool is_aligned = (reinterpret_cast<uintptr_t>(transfer.data) & (size_of(call.dtype) - 1)) == 0;
+  const bool is_aligned = (reinterpret_cast<uintptr_t>(transfer.data) & (align_of(call.dtype) - 1)) == 0;
   return is_aligned ? Status() : invalid(fmt::format("data is not aligned to its {} elements", name(call.dtype)));
 }
 

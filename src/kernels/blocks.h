@@ -36,6 +36,24 @@ struct NativeBlock {
   }
 };
 
+// Bools: bytes of which any but 0 is true, as 0 and 1.
+template <class Isa>
+struct BoolBlock : NativeBlock<Isa, uint8_t> {
+  using Base = NativeBlock<Isa, uint8_t>;
+  SHARDCOMM_LANES static typename Base::Parts load(const std::byte* from) {
+    const typename Base::Accumulator bytes = load_lanes<typename Base::Accumulator>(from);
+    using Ones = typename Base::Accumulator;
+    return {{__builtin_bit_cast(Ones, bytes != 0) & (Ones{} + 1)}};
+  }
+};
+
+// Complex numbers: pairs of what `Block` has, which are reduced part by part.
+template <class Block>
+struct ComplexBlock : Block {
+  static constexpr size_t kElementBytes = 2 * Block::kElementBytes;
+  static constexpr size_t kElements = Block::kElements / 2;
+};
+
 // bf16: an even element moves up to become an f32, an odd one is already in place above its neighbour.
 template <class Isa>
 struct BF16Block {

@@ -12,10 +12,11 @@ namespace shardcomm::kernels {
 // Elements of a table of segments laid end to end: `count` of them from the `skipped`-th of the first segment on.
 struct HostReduce {
   const ReduceSegment* segments;
-  size_t source_count;  // at least 2
+  size_t source_count;  // at least 1
   size_t skipped;       // fewer than the first segment has
   size_t count;
-  bool large;  // more than the caches hold
+  bool large;    // more than the caches hold
+  double scale;  // of the result
 };
 
 using HostReduceFunction = void (*)(const HostReduce&);

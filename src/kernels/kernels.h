@@ -26,12 +26,12 @@ struct CopyLaunch {
   size_t traffic_bytes = 0;
 };
 
-// target[i] = round(scale_down(op over k of sources[k][i])), k = 0, 1, …: the order of `sources` is the order of the
-// sum, always left to right, so the bits do not depend on how a caller splits the range. Accumulation: f16, bf16 and
-// f8 in f32; f32, f64 and integers in their own type (integers wrap). kAverage divides the finished sum by
+// target[i] = round(scale * scale_down(op over k of sources[k][i])), k = 0, 1, …: the order of `sources` is the order
+// of the sum, always left to right, so the bits do not depend on how a caller splits the range. Accumulation: f16, bf16
+// and f8 in f32; f32, f64 and integers in their own type (integers wrap). kAverage divides the finished sum by
 // sources.size() in the accumulation type. NaN: any NaN input gives NaN for kMax and kMin too, and −0 < +0 for them.
 // A NaN result is the canonical one, all bits set but the sign, so bits never depend on the path or the processor.
-// One source is a copy, bit for bit.
+// One source is a copy, bit for bit, unless it is scaled or of bools, whose results are 0 and 1.
 // target may equal one of the sources (in place), and may not overlap them otherwise.
 struct ReduceLaunch {
   void* target;
@@ -39,6 +39,7 @@ struct ReduceLaunch {
   size_t count;  // elements
   DType dtype;
   ReduceOp op;
+  double scale = 1;  // of the result, in the accumulation type
   size_t traffic_bytes = 0;
 };
 
@@ -66,6 +67,7 @@ struct ReduceSegmentsLaunch {
   size_t source_count;
   DType dtype;
   ReduceOp op;
+  double scale = 1;  // of the result, in the accumulation type
   size_t traffic_bytes = 0;
   HostTeam* team = nullptr;
 };

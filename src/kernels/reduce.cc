@@ -14,6 +14,7 @@ Status launch(const ReduceLaunch& args, StreamRef stream) {
                                      .source_count = args.sources.size(),
                                      .dtype = args.dtype,
                                      .op = args.op,
+                                     .scale = args.scale,
                                      .traffic_bytes = args.traffic_bytes},
                 stream);
 }
@@ -29,7 +30,8 @@ Status launch(const ReduceSegmentsLaunch& args, StreamRef stream) {
   if (args.source_count == 0) return Status(Code::kInvalidArgument, "reduce: no sources");
   const auto count_of = [](const ReduceSegment& segment) { return segment.count; };
   const size_t element = size_of(args.dtype);
-  if (args.source_count == 1) {
+  // Copied as it is, unless a result differs from its only source.
+  if (args.source_count == 1 && args.scale == 1 && args.dtype != DType::kBool) {
     for (const ReduceSegment& segment : args.segments) {
       const CopySegment copy{.target = segment.target,
                              .source = static_cast<const std::byte*>(segment.sources[0]),
@@ -45,7 +47,7 @@ Status launch(const ReduceSegmentsLaunch& args, StreamRef stream) {
   const HostReduceFunction reduce = host_path().find_reduce(args.dtype, args.op);
   share(args.segments, count_of, count, element, args.team,
         [&](std::span<const ReduceSegment> segments, size_t skipped, size_t part) {
-          reduce({segments.data(), args.source_count, skipped, part, large});
+          reduce({segments.data(), args.source_count, skipped, part, large, args.scale});
         });
   return {};
 }

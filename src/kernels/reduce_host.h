@@ -65,6 +65,27 @@ struct Min : Sum {
   }
 };
 
+struct BitAnd : Sum {
+  template <class V>
+  SHARDCOMM_LANES static V combine(V a, V b) {
+    return a & b;
+  }
+};
+
+struct BitOr : Sum {
+  template <class V>
+  SHARDCOMM_LANES static V combine(V a, V b) {
+    return a | b;
+  }
+};
+
+struct BitXor : Sum {
+  template <class V>
+  SHARDCOMM_LANES static V combine(V a, V b) {
+    return a ^ b;
+  }
+};
+
 template <class Block, class Op>
 struct Reduction {
   using Parts = typename Block::Parts;
@@ -87,6 +108,8 @@ struct Reduction {
     size_t offset;  // bytes into target and every source
     bool large;
     Scalar divisor;
+    Scalar scale;
+    bool scales;  // scale is not 1
     bool streaming = false;
     size_t blocks = 0;
     bool begins = true;        // with sources[0]; otherwise with what `scratch` holds
@@ -112,7 +135,7 @@ struct Reduction {
     }
     if (pass.finishes) {
       for (size_t b = 0; b < kBlocks; ++b) {
-        write(pass, pass.target + offset + b * kBlockBytes, Block::pack(finished(sum[b], pass.divisor)));
+        write(pass, pass.target + offset + b * kBlockBytes, Block::pack(finished(sum[b], pass)));
       }
     } else {
       for (size_t b = 0; b < kBlocks; ++b) pass.scratch[first + b] = sum[b];
@@ -136,8 +159,13 @@ struct Reduction {
     for (size_t j = 0; j < kParts; ++j) sum.part[j] = Op::combine(sum.part[j], next.part[j]);
   }
 
-  SHARDCOMM_LANES static Parts finished(Parts sum, Scalar divisor) {
-    for (size_t j = 0; j < kParts; ++j) sum.part[j] = Op::finish(sum.part[j], divisor);
+  SHARDCOMM_LANES static Parts finished(Parts sum, const Pass& pass) {
+    for (size_t j = 0; j < kParts; ++j) sum.part[j] = Op::finish(sum.part[j], pass.divisor);
+    if constexpr (std::is_floating_point_v<Scalar>) {
+      if (pass.scales) {
+        for (size_t j = 0; j < kParts; ++j) sum.part[j] = sum.part[j] * (typename Block::Accumulator{} + pass.scale);
+      }
+    }
     return sum;
   }
 
@@ -183,7 +211,7 @@ struct Reduction {
       __builtin_memcpy(block, at(pass.sources[k], pass.offset), bytes);
       fold(sum, Block::load(block));
     }
-    store_lanes(block, Block::pack(finished(sum, pass.divisor)));
+    store_lanes(block, Block::pack(finished(sum, pass)));
     __builtin_memcpy(pass.target + pass.offset, block, bytes);
   }
 
@@ -214,7 +242,9 @@ struct Reduction {
                       .source_count = source_count,
                       .offset = skipped * Block::kElementBytes,
                       .large = large,
-                      .divisor = static_cast<Scalar>(source_count)},
+                      .divisor = static_cast<Scalar>(source_count),
+                      .scale = static_cast<Scalar>(args.scale),
+                      .scales = args.scale != 1},
                      count * Block::kElementBytes);
       skipped = 0;
     }

@@ -12,11 +12,36 @@ HostReduceFunction find_float(ReduceOp op) {
     case ReduceOp::kMax: return Reduction<Block, Max>::reduce;
     case ReduceOp::kMin: return Reduction<Block, Min>::reduce;
     case ReduceOp::kProduct: return Reduction<Block, Product>::reduce;
+    default: return nullptr;
+  }
+}
+
+template <class Block>
+HostReduceFunction find_complex(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum: return Reduction<ComplexBlock<Block>, Sum>::reduce;
+    case ReduceOp::kAverage: return Reduction<ComplexBlock<Block>, Average>::reduce;
+    default: return nullptr;
+  }
+}
+
+// On 0 and 1.
+template <class Isa>
+HostReduceFunction find_bool(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kMax:
+    case ReduceOp::kBitOr: return Reduction<BoolBlock<Isa>, BitOr>::reduce;
+    case ReduceOp::kProduct:
+    case ReduceOp::kMin:
+    case ReduceOp::kBitAnd: return Reduction<BoolBlock<Isa>, BitAnd>::reduce;
+    case ReduceOp::kBitXor: return Reduction<BoolBlock<Isa>, BitXor>::reduce;
+    case ReduceOp::kAverage: return nullptr;
   }
   return nullptr;
 }
 
-// Sums and products wrap, and have the same bits signed and unsigned: they share the unsigned code.
+// Sums and products wrap, and, like bits, have the same bits signed and unsigned: they share the unsigned code.
 template <class Isa, class T>
 HostReduceFunction find_integer(ReduceOp op) {
   using Wrapping = NativeBlock<Isa, std::make_unsigned_t<T>>;
@@ -26,6 +51,9 @@ HostReduceFunction find_integer(ReduceOp op) {
     case ReduceOp::kProduct: return Reduction<Wrapping, Product>::reduce;
     case ReduceOp::kMax: return Reduction<Ordered, Max>::reduce;
     case ReduceOp::kMin: return Reduction<Ordered, Min>::reduce;
+    case ReduceOp::kBitAnd: return Reduction<Wrapping, BitAnd>::reduce;
+    case ReduceOp::kBitOr: return Reduction<Wrapping, BitOr>::reduce;
+    case ReduceOp::kBitXor: return Reduction<Wrapping, BitXor>::reduce;
     case ReduceOp::kAverage: return nullptr;
   }
   return nullptr;
@@ -46,6 +74,11 @@ HostReduceFunction find_reduce(DType dtype, ReduceOp op) {
     case DType::kBF16: return find_float<BF16Block<Isa>>(op);
     case DType::kF8E4M3: return find_float<PackedBlock<Isa, F8E4M3>>(op);
     case DType::kF8E5M2: return find_float<PackedBlock<Isa, F8E5M2>>(op);
+    case DType::kI16: return find_integer<Isa, int16_t>(op);
+    case DType::kU16: return find_integer<Isa, uint16_t>(op);
+    case DType::kBool: return find_bool<Isa>(op);
+    case DType::kComplex64: return find_complex<NativeBlock<Isa, float>>(op);
+    case DType::kComplex128: return find_complex<NativeBlock<Isa, double>>(op);
   }
   return nullptr;
 }

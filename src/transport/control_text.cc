@@ -12,11 +12,12 @@ namespace shardcomm {
 namespace {
 
 // Names what ranks differ in though their calls read alike.
-std::string_view hidden_difference(const Call& call) noexcept {
+std::string_view hidden_difference(const Call& call, bool same_phase) noexcept {
   if (call.kind == CallKind::kAgreement) return "; their labels differ further on";
-  return traits(call.collective).is_many || traits(call.collective).is_ragged
-             ? "; ragged counts or items differ"
-             : "; they are at different steps of the same call";
+  const CollectiveTraits& has = traits(call.collective);
+  if (has.is_many || has.is_ragged)
+    return has.reduces() ? "; ragged counts, items or scales differ" : "; ragged counts or items differ";
+  return has.reduces() && same_phase ? "; their scales differ" : "; they are at different steps of the same call";
 }
 
 }  // namespace
@@ -49,7 +50,12 @@ Status disagreement(uint64_t epoch, std::span<const AnnouncedCall> by_rank) {
     fmt::format_to(std::back_inserter(message), "{} rank{} {} {}", &group == &groups.front() ? "" : ";",
                    group.ranks.size() > 1 ? "s" : "", fmt::join(group.ranks, ","), group.text);
   }
-  if (texts.size() < groups.size()) message += hidden_difference(by_rank.front().signature.call);
+  if (texts.size() < groups.size()) {
+    const uint8_t phase = by_rank.front().phase;
+    const bool same_phase =
+        std::ranges::all_of(by_rank, [&](const AnnouncedCall& call) { return call.phase == phase; });
+    message += hidden_difference(by_rank.front().signature.call, same_phase);
+  }
   return Status(Code::kFailedPrecondition, std::move(message)).context("checking that all ranks make the same call");
 }
 

@@ -58,8 +58,9 @@ TEST(BenchValues, OneBitIsOneWrongElement) {
         elements[i] ^= std::byte{1} << bit;
       }
     }
-    EXPECT_GT(tools::count_wrong_values(values, 1, 0, kCount, elements.data()), kCount / 2) << "another rank's";
-    EXPECT_GT(tools::count_wrong_values(values, 0, 1, kCount, elements.data()), kCount / 2) << "shifted by one";
+    const size_t many = dtype == DType::kBool ? kCount / 4 : kCount / 2;  // of two values, half are equal by chance
+    EXPECT_GT(tools::count_wrong_values(values, 1, 0, kCount, elements.data()), many) << "another rank's";
+    EXPECT_GT(tools::count_wrong_values(values, 0, 1, kCount, elements.data()), many) << "shifted by one";
   }
 }
 

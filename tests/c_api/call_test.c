@@ -231,12 +231,77 @@ static void test_labels(test_rank* rank, shardcomm_comm* comm, buffers* b) {
   CHECK_ERROR_SAYS(rank, "block 8");
 }
 
+static void test_scale_and_timeout(test_rank* rank, shardcomm_comm* comm) {
+  shardcomm_call call;
+  float in = 3, out = 0;
+  shardcomm_item item = {0};
+  shardcomm_call_init(&call);
+  call.collective = SHARDCOMM_ALL_REDUCE;
+  call.in = &in;
+  call.out = &out;
+  call.count = 1;
+  call.dtype = SHARDCOMM_F32;
+  call.scale = 0.5;
+  call.timeout_ms = 5000;
+  call.label = "scaled";
+  CHECK_OK(rank, shardcomm_enqueue(comm, &call, kHere, NULL));
+  CHECK(rank, out == 1.5f * (float)rank->size);
+  call.dtype = SHARDCOMM_I32;
+  CHECK_CODE(rank, shardcomm_enqueue(comm, &call, kHere, NULL), SHARDCOMM_UNSUPPORTED);
+  shardcomm_call_init(&call);
+  item.in = &in;
+  item.out = &out;
+  item.count = 1;
+  item.dtype = SHARDCOMM_F32;
+  item.scale = -1;
+  call.collective = SHARDCOMM_ALL_REDUCE_MANY;
+  call.items = &item;
+  call.item_count = 1;
+  CHECK_OK(rank, shardcomm_enqueue(comm, &call, kHere, NULL));
+  CHECK(rank, out == -3.0f * (float)rank->size);
+  CHECK_OK(rank, shardcomm_comm_set_timeout(comm, 7000));
+  CHECK_CODE(rank, shardcomm_comm_set_timeout(comm, -1), SHARDCOMM_INVALID_ARGUMENT);
+  CHECK_OK(rank, shardcomm_comm_set_timeout(comm, 0));
+}
+
+typedef struct {
+  int calls;
+  shardcomm_code code;
+  size_t message_length;
+} heard;
+
+static void hear(void* user, shardcomm_code code, const char* message) {
+  heard* const of = user;
+  of->code = code;
+  of->message_length = strlen(message);
+  ++of->calls;
+}
+
+static void test_callback(test_rank* rank, shardcomm_comm* comm) {
+  shardcomm_work* work = NULL;
+  shardcomm_stream stream;
+  heard of = {0, 99, 99};
+  CHECK_OK(rank, shardcomm_host_stream_create("callback", &stream));
+  CHECK_OK(rank, shardcomm_barrier(comm, stream, &work));
+  CHECK_OK(rank, shardcomm_work_on_done(work, hear, &of));
+  CHECK_OK(rank, shardcomm_stream_synchronize(stream, 10000));
+  CHECK(rank, of.calls == 1 && of.code == SHARDCOMM_OK && of.message_length == 0);
+  CHECK_OK(rank, shardcomm_work_on_done(work, hear, &of)); /* at once */
+  CHECK(rank, of.calls == 2);
+  CHECK_CODE(rank, shardcomm_work_on_done(work, NULL, &of), SHARDCOMM_INVALID_ARGUMENT);
+  CHECK_CODE(rank, shardcomm_work_on_done(NULL, hear, &of), SHARDCOMM_INVALID_ARGUMENT);
+  shardcomm_work_release(work);
+  shardcomm_host_stream_destroy(stream);
+}
+
 static void be_rank(test_rank* rank) {
   shardcomm_store* store = NULL;
   CHECK_OK(rank, shardcomm_store_open(rank->uri, &store));
   shardcomm_comm* comm = make_comm(rank, store, "timeout_ms=20000");
   shardcomm_store_close(store);
   if (comm == NULL) return;
+  test_scale_and_timeout(rank, comm);
+  test_callback(rank, comm);
   buffers* b = calloc(1, sizeof *b);
   test_single(rank, comm, b);
   test_counted(rank, comm, b);

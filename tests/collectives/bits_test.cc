@@ -62,7 +62,7 @@ uint64_t reduced_hash(Communicator& comm, const Buffers& b, DType dtype, ReduceO
 std::string rank_bits(RankContext& rank, const Memory& memory, uint64_t seed, size_t pieces) {
   Communicator comm = rank.communicator(memory.options);
   std::string text;
-  const size_t most = kRanks * kCount * 8 + 64;
+  const size_t most = kRanks * kCount * 16 + 64;  // of the largest elements
   std::optional<Window> window;
   std::vector<std::byte> heap(2 * most);
   if (memory.even_ranks_use_window) window = comm.allocate_window(2 * most, "w").value();

@@ -28,7 +28,7 @@ namespace shardcomm::testing {
 namespace {
 
 constexpr size_t kItems = 24, kMost = 96;  // tensors, and the elements of the largest shard
-constexpr size_t kElementBytes = 8;        // of the largest dtype
+constexpr size_t kElementBytes = 16;       // of the largest dtype
 
 struct Tensor {
   std::byte *shard, *full;

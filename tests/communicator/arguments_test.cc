@@ -16,8 +16,8 @@ struct Refusal {
   std::function<Result<Work>(Communicator&, std::byte* memory)> call;
 };
 
-constexpr auto kBadDType = static_cast<DType>(12);
-constexpr auto kBadOp = static_cast<ReduceOp>(5);
+constexpr auto kBadDType = static_cast<DType>(kDTypeCount);
+constexpr auto kBadOp = static_cast<ReduceOp>(kReduceOpCount);
 constexpr size_t kHuge = SIZE_MAX / 2 + 1;
 const StreamRef kHere = StreamRef::caller();
 

@@ -48,6 +48,8 @@ uint64_t canonical_nan(DType dtype) { return (uint64_t{1} << (8 * size_of(dtype)
 
 // Of results: NaNs as the door promises them.
 void canonicalize(std::byte* elements, size_t count, DType dtype) {
+  if (is_complex(dtype))
+    return canonicalize(elements, 2 * count, dtype == DType::kComplex64 ? DType::kF32 : DType::kF64);
   if (!is_floating(dtype)) return;
   const size_t size = size_of(dtype);
   for (size_t i = 0; i < count; ++i) {
@@ -116,10 +118,11 @@ struct Case {
   std::vector<const void*> sources;
   size_t count;
   size_t offset;  // of the target from a 64-byte boundary, in bytes
+  double scale = 1;
 
   size_t bytes() const { return count * size_of(dtype); }
   ReduceLaunch into(void* target) const {
-    return {.target = target, .sources = sources, .count = count, .dtype = dtype, .op = op};
+    return {.target = target, .sources = sources, .count = count, .dtype = dtype, .op = op, .scale = scale};
   }
   std::string text() const {
     return std::string(name(op)) + " of " + std::string(name(dtype)) + ", " + std::to_string(sources.size()) +
@@ -132,10 +135,10 @@ std::vector<std::byte> expected_of(const Case& test) {
   std::vector<std::byte> expected(test.bytes());
   std::vector<const std::byte*> sources;
   for (const void* source : test.sources) sources.push_back(static_cast<const std::byte*>(source));
-  if (sources.size() == 1) {
+  if (sources.size() == 1 && test.scale == 1 && test.dtype != DType::kBool) {
     if (test.count != 0) std::memcpy(expected.data(), sources[0], expected.size());
   } else {
-    testing::reduce_elements(expected.data(), sources, test.count, test.dtype, test.op);
+    testing::reduce_elements(expected.data(), sources, test.count, test.dtype, test.op, test.scale);
     canonicalize(expected.data(), test.count, test.dtype);
   }
   return expected;
@@ -206,7 +209,8 @@ class ReduceKernels : public ::testing::TestWithParam<DType> {
 INSTANTIATE_TEST_SUITE_P(Each, ReduceKernels,
                          ::testing::Values(DType::kU8, DType::kI32, DType::kF16, DType::kBF16, DType::kF32, DType::kF64,
                                            DType::kI64, DType::kI8, DType::kU32, DType::kU64, DType::kF8E4M3,
-                                           DType::kF8E5M2),
+                                           DType::kF8E5M2, DType::kI16, DType::kU16, DType::kBool, DType::kComplex64,
+                                           DType::kComplex128),
                          [](const auto& info) { return std::string(name(info.param)); });
 
 TEST_P(ReduceKernels, AreExactForEveryOpCountAndAlignment) {
@@ -215,7 +219,7 @@ TEST_P(ReduceKernels, AreExactForEveryOpCountAndAlignment) {
   for_each_op([&](ReduceOp op) {
     for (const size_t sources : Sizes{1, 2, 3, 4, 5, 8, 17}) {
       for (const size_t count : Sizes{0, 1, 3, 17, 31, 32, 33, 1000, 4099}) {
-        for (size_t offset = 0; offset < 16; offset += size) {
+        for (size_t offset = 0; offset < 16; offset += align_of(GetParam())) {
           if (count >= 1000 && offset > size && offset + size < 16) continue;  // quick: the ends of the range
           ASSERT_NO_FATAL_FAILURE(
               check_case({GetParam(), op, inputs.pointers(sources, offset / size + count), count, offset}));
@@ -304,12 +308,27 @@ TEST_P(ReduceKernels, AreExactBeyondTheCaches) {
   expect_same(test, target.data(), expected);
 }
 
+// Every type that has a scale, every op, and numbers of sources from one on; bits as the reference multiplies.
+TEST_P(ReduceKernels, ScaleTheResultBeforeItIsRounded) {
+  if (!has_scale(GetParam())) GTEST_SKIP() << name(GetParam()) << " has no scale";
+  Sources inputs(GetParam(), 17, 1100);
+  for_each_op([&](ReduceOp op) {
+    for (const double scale : {0.5, 1.0 / 3, -2.0, 0.0}) {
+      for (const size_t sources : Sizes{1, 2, 5, 17}) {
+        for (const size_t count : Sizes{1, 17, 1001}) {
+          ASSERT_NO_FATAL_FAILURE(check_case({GetParam(), op, inputs.pointers(sources, count), count, 0, scale}));
+        }
+      }
+    }
+  });
+}
+
 TEST(Kernels, RefuseWhatIsNotDefined) {
   int32_t value = 7;
   const void* source = &value;
   for (int d = 0; d < kDTypeCount; ++d) {
     const auto dtype = static_cast<DType>(d);
-    if (is_floating(dtype)) continue;
+    if (is_floating(dtype) || is_complex(dtype)) continue;
     const ReduceLaunch average{
         .target = &value, .sources = {&source, 1}, .count = 0, .dtype = dtype, .op = ReduceOp::kAverage};
     const Status status = launch(average, StreamRef::caller());
@@ -409,7 +428,7 @@ TEST(Kernels, TablesAreCutAnywhere) {
           size_t end = first, upto = before;
           while (upto < done + part) upto += segments[end++].count;
           const std::vector<ReduceSegment> touched(&segments[first], &segments[end - 1] + 1);
-          path.find_reduce(dtype, op)({touched.data(), sources, done - before, part, large});
+          path.find_reduce(dtype, op)({touched.data(), sources, done - before, part, large, 1});
           done += part;
         }
         for (size_t i = 0; i < rows; ++i) {

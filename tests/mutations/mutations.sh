@@ -533,3 +533,20 @@ mutation range_removed_with_taken_blocks release $blocks \
   'if (!block.is_free || block.before != nullptr || block.after != nullptr) return false;' \
   'if (!block.is_free) return false;' \
   block_map_test
+mutation scale_of_a_share_forgotten release src/collectives/all_reduce.cc \
+  'own_share, whole.count, whole.dtype, whole.op, whole.scale}' \
+  'own_share, whole.count, whole.dtype, whole.op, 1}' \
+  collectives_scale_test
+mutation scales_not_compared release src/collectives/operation.cc \
+  'operation.signature.detail ^= scales;' \
+  '' \
+  collectives_scale_test
+mutation elements_cut_in_two release src/collectives/transfer_cursor.h \
+  'kItemAlign = 16;  // the largest element' \
+  'kItemAlign = 8;' \
+  collectives_sample_test collectives_bits_test
+mutation epochs_taken_without_the_lock tsan src/core/core.cc \
+  'const CallOrder::Place place(call_order_);
+  const Taken taken' \
+  'const Taken taken' \
+  communicator_threads_test

@@ -37,7 +37,7 @@ bool Arena::guarded(const std::byte* buffer, size_t bytes) noexcept {
 Reference make_reference(uint64_t seed, int ranks, size_t largest) {
   const size_t wide = static_cast<size_t>(ranks) * 16;  // rounding up to a count for each rank
   return Reference(seed, ranks, static_cast<size_t>(ranks) * largest + wide + CollectiveTable::kShift,
-                   2 * kInlineBytes + (wide + 64 + CollectiveTable::kShift) * 8);
+                   2 * kInlineBytes + (wide + 64 + CollectiveTable::kShift) * 16);
 }
 
 CollectiveTable::CollectiveTable(Communicator& comm, const Memory& memory, const Reference& reference,
@@ -49,9 +49,9 @@ CollectiveTable::CollectiveTable(Communicator& comm, const Memory& memory, const
   // A flush holds all counts of one call, in place and not: in and out of up to one shard a rank each; or two calls of
   // many items.
   const auto ranks = static_cast<size_t>(comm.size());
-  const size_t largest = *std::max_element(span_.counts.begin(), span_.counts.end()) * size_of(DType::kF64) + 256;
+  const size_t largest = *std::max_element(span_.counts.begin(), span_.counts.end()) * size_of(DType::kComplex128) + 256;
   size_t bytes = 2 * (ranks + 1) * span_.most_items * largest + (1 << 20);
-  for (DType dtype : {DType::kU8, DType::kF64}) {
+  for (DType dtype : {DType::kU8, DType::kComplex128}) {
     size_t each = 0;
     for (size_t count : counts_for(dtype, 1)) each += count * size_of(dtype) + 256;
     bytes = std::max(bytes, 5 * each * ranks + (1 << 20));

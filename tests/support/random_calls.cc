@@ -17,7 +17,7 @@ size_t aligned(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
 // Each operation in flight has a slot of its own.
 size_t RandomCalls::window_bytes(int ranks) {
-  const size_t most = kMostElements * sizeof(double);
+  const size_t most = kMostElements * size_of(DType::kComplex128);
   return (kMostInFlight + 1) * aligned(most + static_cast<size_t>(ranks) * most + 4 * kGuardBytes);
 }
 

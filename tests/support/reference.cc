@@ -72,6 +72,7 @@ double random_real(uint64_t bits, double smallest, double largest) {
 
 uint64_t random_element(uint64_t bits, DType dtype) {
   uint64_t element = bits;
+  if (dtype == DType::kBool) return bits % 16 == 0 ? bits >> 8 : bits >> 8 & 1;  // now and then another truth than 1
   if (dtype == DType::kF64) {
     const double value = random_real(bits, std::numeric_limits<double>::denorm_min(), 0x1p1000);
     std::memcpy(&element, &value, sizeof value);
@@ -95,7 +96,13 @@ T combine(T a, T b, ReduceOp op) {
     if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<T>::quiet_NaN();
     const bool a_is_less = a < b || (a == b && std::signbit(a));
     return (op == ReduceOp::kMax) == a_is_less ? b : a;
+  } else if constexpr (std::is_same_v<T, bool>) {
+    if (op == ReduceOp::kBitXor) return a != b;
+    return op == ReduceOp::kProduct || op == ReduceOp::kMin || op == ReduceOp::kBitAnd ? a && b : a || b;
   } else {
+    if (op == ReduceOp::kBitAnd) return static_cast<T>(a & b);
+    if (op == ReduceOp::kBitOr) return static_cast<T>(a | b);
+    if (op == ReduceOp::kBitXor) return static_cast<T>(a ^ b);
     if (op == ReduceOp::kSum) return static_cast<T>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
     if (op == ReduceOp::kProduct) return static_cast<T>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
     return (op == ReduceOp::kMax) == (a < b) ? b : a;
@@ -116,13 +123,22 @@ struct Small {
   }
 };
 
+struct Truth {
+  static bool get(const std::byte* from, size_t i, DType) { return load<uint8_t>(from, i) != 0; }
+  static void put(std::byte* to, size_t i, bool value, DType) { store(to, i, static_cast<uint8_t>(value ? 1 : 0)); }
+};
+
+DType part_of(DType complex) { return complex == DType::kComplex64 ? DType::kF32 : DType::kF64; }
+
 template <class Access>
-void reduce_as(std::byte* target, std::span<const std::byte* const> sources, size_t count, DType dtype, ReduceOp op) {
+void reduce_as(std::byte* target, std::span<const std::byte* const> sources, size_t count, DType dtype, ReduceOp op,
+               double scale) {
   for (size_t i = 0; i < count; ++i) {
     auto value = Access::get(sources[0], i, dtype);
     for (size_t k = 1; k < sources.size(); ++k) value = combine(value, Access::get(sources[k], i, dtype), op);
     if (op == ReduceOp::kAverage)
       value = static_cast<decltype(value)>(value / static_cast<decltype(value)>(sources.size()));
+    if (scale != 1) value = static_cast<decltype(value)>(value * static_cast<decltype(value)>(scale));
     Access::put(target, i, value, dtype);
   }
 }
@@ -172,6 +188,7 @@ uint64_t random_bits(uint64_t seed, uint64_t a, uint64_t b) noexcept {
 }
 
 void fill_elements(std::byte* target, uint64_t seed, Rank rank, size_t first, size_t count, DType dtype) {
+  if (is_complex(dtype)) return fill_elements(target, seed, rank, 2 * first, 2 * count, part_of(dtype));
   const size_t size = size_of(dtype);
   for (size_t i = 0; i < count; ++i) {
     const uint64_t element = random_element(random_bits(seed, static_cast<uint64_t>(rank) + 1, first + i), dtype);
@@ -180,20 +197,25 @@ void fill_elements(std::byte* target, uint64_t seed, Rank rank, size_t first, si
 }
 
 void reduce_elements(std::byte* target, std::span<const std::byte* const> sources, size_t count, DType dtype,
-                     ReduceOp op) {
+                     ReduceOp op, double scale) {
   switch (dtype) {
-    case DType::kU8: return reduce_as<Plain<uint8_t>>(target, sources, count, dtype, op);
-    case DType::kI8: return reduce_as<Plain<int8_t>>(target, sources, count, dtype, op);
-    case DType::kU32: return reduce_as<Plain<uint32_t>>(target, sources, count, dtype, op);
-    case DType::kI32: return reduce_as<Plain<int32_t>>(target, sources, count, dtype, op);
-    case DType::kU64: return reduce_as<Plain<uint64_t>>(target, sources, count, dtype, op);
-    case DType::kI64: return reduce_as<Plain<int64_t>>(target, sources, count, dtype, op);
-    case DType::kF32: return reduce_as<Plain<float>>(target, sources, count, dtype, op);
-    case DType::kF64: return reduce_as<Plain<double>>(target, sources, count, dtype, op);
+    case DType::kU8: return reduce_as<Plain<uint8_t>>(target, sources, count, dtype, op, scale);
+    case DType::kI8: return reduce_as<Plain<int8_t>>(target, sources, count, dtype, op, scale);
+    case DType::kU32: return reduce_as<Plain<uint32_t>>(target, sources, count, dtype, op, scale);
+    case DType::kI32: return reduce_as<Plain<int32_t>>(target, sources, count, dtype, op, scale);
+    case DType::kU64: return reduce_as<Plain<uint64_t>>(target, sources, count, dtype, op, scale);
+    case DType::kI64: return reduce_as<Plain<int64_t>>(target, sources, count, dtype, op, scale);
+    case DType::kF32: return reduce_as<Plain<float>>(target, sources, count, dtype, op, scale);
+    case DType::kF64: return reduce_as<Plain<double>>(target, sources, count, dtype, op, scale);
     case DType::kF16:
-    case DType::kBF16: return reduce_as<Small<uint16_t>>(target, sources, count, dtype, op);
+    case DType::kBF16: return reduce_as<Small<uint16_t>>(target, sources, count, dtype, op, scale);
     case DType::kF8E4M3:
-    case DType::kF8E5M2: return reduce_as<Small<uint8_t>>(target, sources, count, dtype, op);
+    case DType::kF8E5M2: return reduce_as<Small<uint8_t>>(target, sources, count, dtype, op, scale);
+    case DType::kI16: return reduce_as<Plain<int16_t>>(target, sources, count, dtype, op, scale);
+    case DType::kU16: return reduce_as<Plain<uint16_t>>(target, sources, count, dtype, op, scale);
+    case DType::kBool: return reduce_as<Truth>(target, sources, count, dtype, op, scale);
+    case DType::kComplex64:
+    case DType::kComplex128: return reduce_elements(target, sources, 2 * count, part_of(dtype), op, scale);
   }
 }
 
@@ -230,6 +252,10 @@ uint32_t encode_small(float value, DType dtype) {
 }
 
 std::optional<size_t> first_difference(const std::byte* got, const std::byte* expected, size_t count, DType dtype) {
+  if (is_complex(dtype)) {
+    const auto part = first_difference(got, expected, 2 * count, part_of(dtype));
+    return part ? std::optional(*part / 2) : std::nullopt;
+  }
   const size_t size = size_of(dtype);
   if (count == 0 || std::memcmp(got, expected, count * size) == 0) return std::nullopt;
   for (size_t i = 0; i < count; ++i) {
@@ -240,6 +266,9 @@ std::optional<size_t> first_difference(const std::byte* got, const std::byte* ex
 }
 
 std::string element_text(const std::byte* elements, size_t index, DType dtype) {
+  if (is_complex(dtype))
+    return element_text(elements, 2 * index, part_of(dtype)) + " + i " +
+           element_text(elements, 2 * index + 1, part_of(dtype));
   uint64_t bits = 0;
   std::memcpy(&bits, elements + index * size_of(dtype), size_of(dtype));
   char text[64];

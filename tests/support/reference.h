@@ -24,9 +24,10 @@ uint64_t random_bits(uint64_t seed, uint64_t a = 0, uint64_t b = 0) noexcept;
 void fill_elements(std::byte* target, uint64_t seed, Rank rank, size_t first, size_t count, DType dtype);
 
 // target[i] = op over sources[0][i], sources[1][i], …, from left to right: f32 and f64 and integers in their own type
-// (integers wrap), smaller floats in f32 and rounded once to nearest even. max and min: a NaN wins, and -0 < +0.
+// (integers wrap), smaller floats in f32 and rounded once to nearest even; then times `scale`. max and min: a NaN wins,
+// and -0 < +0. Complex numbers part by part. Bools as truth, written as 0 and 1.
 void reduce_elements(std::byte* target, std::span<const std::byte* const> sources, size_t count, DType dtype,
-                     ReduceOp op);
+                     ReduceOp op, double scale = 1);
 
 // The small formats by definition. encode rounds to nearest even; beyond the largest finite value there is infinity,
 // or NaN where the format has none (f8e4m3).

@@ -31,6 +31,10 @@ struct Integer {
   static Sum multiply(Sum a, Sum b) { return static_cast<Sum>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b)); }
 };
 
+struct Truth : Integer<uint8_t> {
+  static Bits random(uint64_t h) { return static_cast<uint8_t>(h & 1); }
+};
+
 // An IEEE-like format in its bits: sign, exponent, mantissa. Neither infinities nor NaNs occur here.
 template <class BitsT, class SumT, int kExponentBits, int kMantissaBits>
 struct Float {
@@ -98,14 +102,35 @@ auto with_format(DType dtype, Visitor visit) {
     case DType::kU32: return visit(Integer<uint32_t>{});
     case DType::kU64: return visit(Integer<uint64_t>{});
     case DType::kF8E4M3: return visit(Float<uint8_t, float, 4, 3>{});
+    case DType::kI16: return visit(Integer<int16_t>{});
+    case DType::kU16: return visit(Integer<uint16_t>{});
+    case DType::kBool: return visit(Truth{});
+    case DType::kComplex64: return visit(Float<uint32_t, float, 8, 23>{});     // part by part
+    case DType::kComplex128: return visit(Float<uint64_t, double, 11, 52>{});  // part by part
     case DType::kF8E5M2: break;
   }
   return visit(Float<uint8_t, float, 5, 2>{});
 }
 
+template <class Sum>
+Sum combine_bits(ReduceOp op, Sum a, Sum b) {
+  if constexpr (std::is_integral_v<Sum>) {
+    if (op == ReduceOp::kBitAnd) return a & b;
+    return op == ReduceOp::kBitOr ? a | b : a ^ b;
+  }
+  return a;
+}
+
 template <class Format>
 typename Format::Sum combine(ReduceOp op, typename Format::Sum a, typename Format::Sum b) {
+  if constexpr (std::is_same_v<Format, Truth>) {
+    if (op == ReduceOp::kSum) op = ReduceOp::kMax;
+    if (op == ReduceOp::kProduct) op = ReduceOp::kMin;
+  }
   switch (op) {
+    case ReduceOp::kBitAnd:
+    case ReduceOp::kBitOr:
+    case ReduceOp::kBitXor: return combine_bits(op, a, b);
     case ReduceOp::kMax: return a < b ? b : a;
     case ReduceOp::kMin: return b < a ? b : a;
     case ReduceOp::kProduct: return Format::multiply(a, b);
@@ -146,9 +171,14 @@ size_t wrong_reductions(const BenchValues& values, size_t first, size_t count, c
   return wrong;
 }
 
+// Of a complex number, two: each is random, and counts when it is wrong.
+size_t parts_of(DType dtype) { return is_complex(dtype) ? 2 : 1; }
+
 }  // namespace
 
 void fill_values(const BenchValues& values, Rank rank, size_t first, size_t count, std::byte* out) {
+  first *= parts_of(values.dtype);
+  count *= parts_of(values.dtype);
   with_format(values.dtype, [&](auto format) {
     using Format = decltype(format);
     const uint64_t stream = stream_of(values, rank);
@@ -160,6 +190,8 @@ void fill_values(const BenchValues& values, Rank rank, size_t first, size_t coun
 }
 
 size_t count_wrong_values(const BenchValues& values, Rank rank, size_t first, size_t count, const std::byte* got) {
+  first *= parts_of(values.dtype);
+  count *= parts_of(values.dtype);
   return with_format(values.dtype, [&](auto format) {
     using Format = decltype(format);
     const uint64_t stream = stream_of(values, rank);
@@ -170,6 +202,8 @@ size_t count_wrong_values(const BenchValues& values, Rank rank, size_t first, si
 }
 
 size_t count_wrong_reductions(const BenchValues& values, size_t first, size_t count, const std::byte* got) {
+  first *= parts_of(values.dtype);
+  count *= parts_of(values.dtype);
   return with_format(values.dtype,
                      [&](auto format) { return wrong_reductions<decltype(format)>(values, first, count, got); });
 }
