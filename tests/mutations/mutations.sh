@@ -180,8 +180,8 @@ mutation sum_rounded_at_every_step release src/kernels/reduce_host.h \
     sum = Block::load(rounded);' \
   kernels_test
 mutation parts_of_a_reduction_begin_alike release src/kernels/reduce.cc \
-  'reduce({segments.data(), args.source_count, skipped, part, large});' \
-  'reduce({segments.data(), args.source_count, 0 * skipped, part, large});' \
+  'reduce({segments.data(), args.source_count, skipped, part, large, args.scale});' \
+  'reduce({segments.data(), args.source_count, 0 * skipped, part, large, args.scale});' \
   collectives_copy_threads_test
 mutation tail_of_a_reduction release src/kernels/reduce_host.h \
   'if (pass.offset < end) run_rest' \

@@ -49,7 +49,8 @@ CollectiveTable::CollectiveTable(Communicator& comm, const Memory& memory, const
   // A flush holds all counts of one call, in place and not: in and out of up to one shard a rank each; or two calls of
   // many items.
   const auto ranks = static_cast<size_t>(comm.size());
-  const size_t largest = *std::max_element(span_.counts.begin(), span_.counts.end()) * size_of(DType::kComplex128) + 256;
+  const size_t largest =
+      *std::max_element(span_.counts.begin(), span_.counts.end()) * size_of(DType::kComplex128) + 256;
   size_t bytes = 2 * (ranks + 1) * span_.most_items * largest + (1 << 20);
   for (DType dtype : {DType::kU8, DType::kComplex128}) {
     size_t each = 0;
