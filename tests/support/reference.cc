@@ -192,7 +192,7 @@ void fill_elements(std::byte* target, uint64_t seed, Rank rank, size_t first, si
   const size_t size = size_of(dtype);
   for (size_t i = 0; i < count; ++i) {
     const uint64_t element = random_element(random_bits(seed, static_cast<uint64_t>(rank) + 1, first + i), dtype);
-    std::memcpy(target + i * size, &element, size);  // little endian: the low bytes
+    std::memcpy(target + i * size, &element, std::min(sizeof element, size));  // little endian: the low bytes
   }
 }
 
@@ -270,7 +270,7 @@ std::string element_text(const std::byte* elements, size_t index, DType dtype) {
     return element_text(elements, 2 * index, part_of(dtype)) + " + i " +
            element_text(elements, 2 * index + 1, part_of(dtype));
   uint64_t bits = 0;
-  std::memcpy(&bits, elements + index * size_of(dtype), size_of(dtype));
+  std::memcpy(&bits, elements + index * size_of(dtype), std::min(sizeof bits, size_of(dtype)));
   char text[64];
   double value = static_cast<double>(bits);
   if (dtype == DType::kF64) value = load<double>(elements, index);
