@@ -511,7 +511,7 @@ mutation pool_tensors_taken_for_alike release $source_table \
 mutation trimmed_pages_not_freed release $pool \
   'old.segment.free_pages();' \
   '' \
-  pool_test:'*TrimFreesPages*'
+  pool_processes_test:'*TrimFreesPages*'
 mutation forked_child_takes_blocks release $pool \
   'if (birthplace.is_here()) [[likely]]' \
   'if (true)' \
