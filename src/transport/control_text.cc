@@ -15,8 +15,7 @@ namespace {
 std::string_view hidden_difference(const Call& call, bool same_phase) noexcept {
   if (call.kind == CallKind::kAgreement) return "; their labels differ further on";
   const CollectiveTraits& has = traits(call.collective);
-  if (has.is_many || has.is_ragged)
-    return has.reduces() ? "; ragged counts, items or scales differ" : "; ragged counts or items differ";
+  if (has.is_many || has.is_ragged) return "; ragged counts or items differ";
   return has.reduces() && same_phase ? "; their scales differ" : "; they are at different steps of the same call";
 }
 

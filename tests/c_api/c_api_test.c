@@ -238,10 +238,10 @@ static void test_refused_calls(test_rank* rank, shardcomm_comm* comm) {
   CHECK_CODE(rank, shardcomm_all_gather(comm, in, out, 1, SHARDCOMM_F32, odd, &work), SHARDCOMM_INVALID_ARGUMENT);
   CHECK_CODE(rank, shardcomm_all_gather(comm, in, out, 1, SHARDCOMM_F32, cuda, &work), SHARDCOMM_UNSUPPORTED);
   CHECK_CODE(rank, shardcomm_all_gather(comm, NULL, out, 1, SHARDCOMM_F32, kHere, &work), SHARDCOMM_INVALID_ARGUMENT);
-  CHECK_CODE(rank, shardcomm_all_gather(comm, in, out, 1, 12, kHere, &work), SHARDCOMM_INVALID_ARGUMENT);
+  CHECK_CODE(rank, shardcomm_all_gather(comm, in, out, 1, 99, kHere, &work), SHARDCOMM_INVALID_ARGUMENT);
   CHECK_CODE(rank, shardcomm_all_gather(comm, in, out, 1, -1, kHere, &work), SHARDCOMM_INVALID_ARGUMENT);
   CHECK_CODE(rank, shardcomm_all_gather(comm, in, out, 1, 256, kHere, &work), SHARDCOMM_INVALID_ARGUMENT);
-  CHECK_CODE(rank, shardcomm_all_reduce(comm, in, out, 1, SHARDCOMM_F32, 5, kHere, &work), SHARDCOMM_INVALID_ARGUMENT);
+  CHECK_CODE(rank, shardcomm_all_reduce(comm, in, out, 1, SHARDCOMM_F32, 99, kHere, &work), SHARDCOMM_INVALID_ARGUMENT);
   CHECK_CODE(rank, shardcomm_all_reduce(comm, in, out, 1, SHARDCOMM_F32, -1, kHere, &work), SHARDCOMM_INVALID_ARGUMENT);
   CHECK_CODE(rank, shardcomm_all_reduce(comm, in, out, 1, SHARDCOMM_I32, SHARDCOMM_AVERAGE, kHere, &work),
              SHARDCOMM_UNSUPPORTED);
