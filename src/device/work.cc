@@ -52,6 +52,10 @@ Work::State::Waiting* Work::State::in_order(Waiting* newest_first) noexcept {
 }
 
 Status Work::State::on_done(Callback callback) {
+  if (done()) {  // the list may be open yet
+    callback(status_);
+    return {};
+  }
   auto* const waiting = new (std::nothrow) Waiting{std::move(callback)};
   if (waiting == nullptr) return Status(Code::kOutOfMemory, "a callback of a work");
   waiting->next = waiting_.load(std::memory_order_acquire);
