@@ -3,7 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <memory>
 #include <optional>
+
+#include "core/core.h"
 
 namespace shardcomm {
 
@@ -13,6 +16,15 @@ struct Bucket::Impl {
   Rank rank;
   std::optional<PreparedCall> gather = {}, reduction = {};  // once they have been called
   ReduceOp op = ReduceOp::kSum;                             // of the reduction
+  std::weak_ptr<Core> owner = {};                           // the communicator whose calls they are
+
+  // Forgets the calls of another communicator; it may have failed or gone, while this one has not.
+  void use_with(const std::shared_ptr<Core>& core) {
+    if (!owner.owner_before(core) && !core.owner_before(owner)) return;
+    gather.reset();
+    reduction.reset();
+    owner = core;
+  }
 };
 
 Bucket::Bucket(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
@@ -45,6 +57,7 @@ Result<Bucket> Bucket::create(Communicator& comm, const BucketLayout& layout, st
 }
 
 Result<Work> Communicator::all_gather(Bucket& bucket, StreamRef stream) {
+  bucket.impl_->use_with(impl_->core);
   auto& call = bucket.impl_->gather;
   if (!call) {
     const BucketLayout& layout = bucket.layout();
@@ -55,6 +68,7 @@ Result<Work> Communicator::all_gather(Bucket& bucket, StreamRef stream) {
 }
 
 Result<Work> Communicator::reduce_scatter(Bucket& bucket, ReduceOp op, StreamRef stream) {
+  bucket.impl_->use_with(impl_->core);
   auto& call = bucket.impl_->reduction;
   if (!call || op != bucket.impl_->op) {
     const BucketLayout& layout = bucket.layout();

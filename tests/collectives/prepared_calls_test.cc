@@ -419,6 +419,22 @@ TEST_P(PreparedCalls, MayLieElsewhereOnEveryRank) {
   });
 }
 
+// A peer runs the same call from another place of its window each time, as one that prepares anew does. What was found
+// while it lay as here, or elsewhere, is not where it lies now.
+TEST_P(PreparedCalls, FindPeersThatHaveMoved) {
+  run_ranks(3, GetParam(), [](RankContext& rank) {
+    Communicator comm = rank.communicator("algorithm=direct");
+    Window window = comm.allocate_window(room_bytes(3) + 3 * 4096, "tensors").value();
+    Caller caller(comm);
+    for (size_t run = 0; run < 24; ++run) {
+      const size_t place = rank.rank() == 0 ? 0 : run / 2 * static_cast<size_t>(rank.rank()) % 3;
+      const std::vector<Tensor> tensors = tensors_at(window.data() + 4096 * place, 3);
+      ASSERT_NO_FATAL_FAILURE(caller.gather(tensors)) << "run " << run;
+      ASSERT_NO_FATAL_FAILURE(caller.scatter(tensors)) << "run " << run;
+    }
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, PreparedCalls, ::testing::Values(RankMode::kThreads, RankMode::kProcesses),
                          [](const auto& info) { return std::string(name(info.param)); });
 

@@ -206,6 +206,33 @@ TEST_P(Windows, BucketsCheckTheirLayout) {
   });
 }
 
+// A bucket keeps the calls of the communicator that it was last used with, and of no other.
+TEST_P(Windows, BucketsAreUsedByTheCommunicatorThatIsCalled) {
+  run_ranks(2, GetParam(), [](RankContext& rank) {
+    std::optional<Communicator> first = rank.communicator(), second = rank.communicator();
+    Bucket bucket = Bucket::create(*first, {DType::kI32, 3, 6}, "b").value();
+    const auto use = [&](Communicator& comm, Communicator& other) {
+      const uint64_t before = comm.traffic().operations, before_of_other = other.traffic().operations;
+      std::fill_n(reinterpret_cast<int32_t*>(bucket.shard()), 3, rank.rank() + 1);
+      ASSERT_TRUE(outcome(comm.all_gather(bucket, StreamRef::caller())).ok());
+      EXPECT_EQ(reinterpret_cast<const int32_t*>(bucket.full())[0], 1);
+      EXPECT_EQ(reinterpret_cast<const int32_t*>(bucket.full())[5], 2);
+      ASSERT_TRUE(outcome(comm.reduce_scatter(bucket, ReduceOp::kSum, StreamRef::caller())).ok());
+      EXPECT_EQ(*reinterpret_cast<const int32_t*>(bucket.shard()), 2 * (rank.rank() + 1));
+      EXPECT_EQ(comm.traffic().operations, before + 2);
+      EXPECT_EQ(other.traffic().operations, before_of_other);
+    };
+    for (int again = 0; again < 2; ++again) {
+      ASSERT_NO_FATAL_FAILURE(use(*first, *second));
+      ASSERT_NO_FATAL_FAILURE(use(*second, *first));
+    }
+    ASSERT_NO_FATAL_FAILURE(use(*first, *second));
+    if (rank.rank() == 0) first->abort("done with");
+    while (first->health().ok()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    ASSERT_NO_FATAL_FAILURE(use(*second, *first));
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Modes, Windows, ::testing::ValuesIn(rank_modes()),
                          [](const auto& info) { return std::string(name(info.param)); });
 

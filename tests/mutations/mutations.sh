@@ -271,11 +271,11 @@ mutation tables_of_windows_gone release $source_table \
 mutation kept_copies_of_ranks_unlike release $copy \
   'from.matches ? kept_tables(step) : nullptr' \
   'kept_tables(step)' \
-  collectives_prepared_calls_test:'*ElsewhereOnEveryRank*'
+  collectives_prepared_calls_test:'*PeersThatHaveMoved*'
 mutation kept_sums_of_ranks_unlike release $reduce \
   'reduction.all_match() ? kept_tables(step) : nullptr' \
   'kept_tables(step)' \
-  collectives_prepared_calls_test:'*ElsewhereOnEveryRank*'
+  collectives_prepared_calls_test:'*PeersThatHaveMoved*'
 
 mutation closed_window_still_known release src/transport/windows.cc \
   '  version_.fetch_add(1, std::memory_order_release);
@@ -459,6 +459,10 @@ mutation run_of_a_communicator_that_is_gone release src/core/prepared.cc \
   'if (core == nullptr)' \
   'if (core == nullptr && impl_->prepared == nullptr)' \
   collectives_prepared_calls_test:'*OutliveTheirCommunicator*'
+mutation bucket_keeps_calls_of_another_communicator release src/core/bucket.cc \
+  'if (!owner.owner_before(core) && !core.owner_before(owner)) return;' \
+  'if (gather || reduction) return;' \
+  window_test:'*BucketsAreUsedBy*'
 mutation prepared_without_its_check release src/core/core.cc \
   'SHARDCOMM_TRY(check(prepared->operation, self.rank, self.size));' \
   '' \
