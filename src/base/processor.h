@@ -1,7 +1,14 @@
 // Hints to the processor, where it has them; without effect on what a program computes.
 #pragma once
 
+#include <sched.h>
+
+#include <cstdint>
+
 namespace shardcomm {
+
+// The core that the thread runs on now, + 1; 0: unknown. A load where the kernel keeps it in memory (rseq).
+inline uint32_t core_of_this_thread() noexcept { return static_cast<uint32_t>(sched_getcpu() + 1); }
 
 #if defined(__x86_64__)
 inline void pause() noexcept { __builtin_ia32_pause(); }

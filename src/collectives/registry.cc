@@ -23,6 +23,9 @@ double meeting_us(const Topology& topology, const MachineModel& machine) {
 
 constexpr Cost kCannot{INFINITY, INFINITY};
 
+// Of the direct all_reduce: to make, announce and read a second table of sources.
+constexpr double kSecondStepUs = 0.2;
+
 bool is_all_reduce(const Workload& workload) { return traits(workload.collective).pattern == Pattern::kReduceAll; }
 
 // Bytes that the busiest rank reads where every source is read as a whole.
@@ -43,9 +46,13 @@ Cost inline_cost(const Workload& workload, const Topology& topology, const Machi
 Cost direct_cost(const Workload& workload, const Topology& topology, const MachineModel& machine) {
   if (workload.memory == SourceKind::kMosaic) return kCannot;
   const double peers = topology.world_size - 1;
-  double latency = meeting_us(topology, machine) * (is_all_reduce(workload) ? 3 : 2) + machine.lookup_us * peers;
+  double latency = meeting_us(topology, machine) * 2 + machine.lookup_us * peers;
   const auto whole = static_cast<double>(workload.whole_bytes);
-  const double read = whole_read(workload, topology);
+  double read = whole_read(workload, topology);
+  if (is_all_reduce(workload)) {  // a step more, which gathers the shares
+    latency += meeting_us(topology, machine) + machine.lookup_us * peers + kSecondStepUs;
+    read += whole * peers / topology.world_size;
+  }
   double gbs = whole * topology.world_size <= machine.cache_bytes ? machine.cached_gbs : machine.memory_gbs;
   if (workload.memory == SourceKind::kAttached) {
     latency += machine.attach_us * peers;

@@ -2,7 +2,7 @@
 // both used in turn by epoch, then as many messages. The owner's process writes it, any process may read it at any
 // moment, and neither waits for the other:
 //
-//   calls   written by the thread that makes the calls, one at a time: the operation and when it was enqueued
+//   calls   written by the thread that makes the call, one at a time: the operation and when it was enqueued
 //   runs    written by the thread whose turn it is, one at a time:     when it started, finished, and how it ended
 //   messages  sends and receives, in turn by a number of their own; each is written by the threads that make and run it
 //

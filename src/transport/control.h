@@ -24,7 +24,7 @@ namespace shardcomm {
 
 // Ranks whose builds lay out differently what they show each other must not meet: part of the version that they
 // compare.
-inline constexpr uint32_t kControlLayout = 6;
+inline constexpr uint32_t kControlLayout = 7;
 
 // The payload of one announcement has this room, whatever carries it. Small messages travel in it.
 inline constexpr size_t kPayloadCapacity = (64 << 10) - 48;

@@ -50,6 +50,7 @@ struct alignas(64) AbortWord {
 struct alignas(64) Progress {
   std::atomic<uint64_t> started;   // epoch of the operation that this rank announced last
   std::atomic<uint64_t> finished;  // epoch of the last operation that ended
+  std::atomic<uint32_t> core;      // + 1, that this rank announced on last; 0: unknown
   std::atomic<uint32_t> departed;  // 1: the communicator was destroyed in good order
 };
 

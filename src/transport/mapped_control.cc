@@ -56,6 +56,7 @@ void MappedControl::announce(const Announcement& announcement) noexcept {
   Note& note = own().notes[sequence_ & 1];
   note.epoch = announcement.epoch;
   own().progress.started.store(announcement.epoch, std::memory_order_relaxed);
+  own().progress.core.store(core_of_this_thread(), std::memory_order_relaxed);
   const size_t label_bytes = std::min(announcement.label.size(), kLabelBytes - 1);
   std::copy_n(announcement.label.data(), label_bytes, note.label);
   note.label[label_bytes] = '\0';

@@ -59,7 +59,8 @@ class MappedControl final : public Control {
   // Prefetches the next message slot for writing. Peers still hold its cache lines shared, and regaining ownership
   // costs one signal latency. Assumes that the next message is as long as the last.
   void prefetch_next_message() const noexcept;
-  bool spin(const Signal& signal, uint64_t value) const noexcept;
+  bool spin(const Signal& signal, uint64_t value, Rank peer) noexcept;
+  bool shares_core_with(Rank peer) const noexcept;
   bool give_way(const Signal& signal, uint64_t value) const noexcept;
   Status sleep(const Signal& signal, uint64_t value, Rank peer, Deadline deadline);
   uint64_t sleeping_on(const Signal& signal, Rank owner) const noexcept;
@@ -76,10 +77,11 @@ class MappedControl final : public Control {
   const PeerMapping mapping_;
   std::vector<ControlBlock*> blocks_;  // by rank
   const Birthplace birthplace_;
-  uint64_t sequence_ = 0;     // of the last announcement
-  Signature announced_{};     // in it
-  uint8_t phase_ = 0;         // of it
-  size_t payload_bytes_ = 0;  // of it
+  bool slept_for_core_ = false;  // the last wait that was long found its peer on this rank's core
+  uint64_t sequence_ = 0;        // of the last announcement
+  Signature announced_{};        // in it
+  uint8_t phase_ = 0;            // of it
+  size_t payload_bytes_ = 0;     // of it
 };
 
 }  // namespace shardcomm

@@ -71,14 +71,21 @@ void MappedControl::raise(Signal& signal, uint64_t value) noexcept {
 }
 
 Status MappedControl::wait(const Signal& signal, uint64_t value, Rank peer, TimeLimit& limit) {
-  if (signal.value.load(std::memory_order_acquire) >= value || spin(signal, value)) return {};
+  if (signal.value.load(std::memory_order_acquire) >= value || spin(signal, value, peer)) return {};
   return sleep(signal, value, peer, limit.deadline());
 }
 
 // Returns whether the signal came. The first polls do not look at the clock; they last about as long as a cache line
 // usually takes.
-bool MappedControl::spin(const Signal& signal, uint64_t value) const noexcept {
+//
+// A rank that spins on the core that its peer needs delays what it waits for by its whole spin, at every signal. It
+// happens where other programs keep the cores busy: the kernel wakes a sleeper beside the rank that raised its signal,
+// and then both stay there, since no core is idle. So a rank whose peer announced on the same core sleeps at once.
+// After such a wait the next one looks before it polls.
+bool MappedControl::spin(const Signal& signal, uint64_t value, Rank peer) noexcept {
   if (setup_.oversubscribed) return give_way(signal, value);
+  if (slept_for_core_) slept_for_core_ = shares_core_with(peer);
+  if (slept_for_core_) return false;
   auto spin_end = Clock::time_point::max();
   do {
     for (int poll = 0; poll < kPollsPerLook; ++poll) {
@@ -86,9 +93,17 @@ bool MappedControl::spin(const Signal& signal, uint64_t value) const noexcept {
       pause();
     }
     if (own().abort.state.load(std::memory_order_acquire) == 2) return false;
+    slept_for_core_ = shares_core_with(peer);
+    if (slept_for_core_) return false;
     if (spin_end == Clock::time_point::max()) spin_end = Clock::now() + setup_.spin;
   } while (Clock::now() < spin_end);
   return false;
+}
+
+// The peer's core is where it announced last; it may have moved since, and then this rank sleeps without need.
+bool MappedControl::shares_core_with(Rank peer) const noexcept {
+  const uint32_t core = block(peer).progress.core.load(std::memory_order_relaxed);
+  return core != 0 && core == core_of_this_thread();
 }
 
 // The same where ranks outnumber cores and the peer may need this very core. A turn left to others may be a time slice

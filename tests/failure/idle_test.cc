@@ -1,5 +1,6 @@
 // How ranks wait: asleep, at hardly any cost, and awake at once when what they wait for comes.
 #include <pthread.h>
+#include <sched.h>
 
 #include "tests/support/failure.h"
 
@@ -65,6 +66,27 @@ TEST_P(Idle, AnIdleWaitCostsLessThanAHundredthOfACore) {
       EXPECT_TRUE(waited.ok()) << waited.to_string();
       EXPECT_LT(used, stretched(19ms)) << "of 1900 ms, " << (in_stream ? "in a stream" : "in the call");
     }
+  });
+}
+
+// Ranks that had a core each when they met, and then share one: a rank that spun there would hold its peer up for 20
+// ms.
+TEST_P(Idle, ARankDoesNotSpinOnTheCoreThatItsPeerNeeds) {
+  cpu_set_t usable;
+  ASSERT_EQ(sched_getaffinity(0, sizeof usable, &usable), 0);
+  if (CPU_COUNT(&usable) < 2) GTEST_SKIP() << "one core: ranks that outnumber the cores give way";
+  int first = 0;
+  while (!CPU_ISSET(first, &usable)) ++first;
+  run_ranks(2, GetParam(), [&](RankContext& rank) {
+    Communicator comm = rank.communicator("spin_us=20000");
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(first, &one);
+    ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+    ASSERT_TRUE(outcome(comm.barrier(StreamRef::caller())).ok());  // announces the core
+    const std::chrono::nanoseconds begin = thread_cpu_time();
+    for (int i = 0; i < 100; ++i) ASSERT_TRUE(outcome(comm.barrier(StreamRef::caller())).ok());
+    EXPECT_LT(thread_cpu_time() - begin, stretched(200ms)) << "of processor time, for 100 barriers";
   });
 }
 

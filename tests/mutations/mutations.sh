@@ -123,6 +123,10 @@ mutation departure_not_told release $control \
   'own().progress.departed.store(1, std::memory_order_release);' \
   'own().progress.departed.store(0, std::memory_order_release);' \
   failure_lost_test:'*LeftEarly*'
+mutation spin_on_the_core_of_the_peer release $wait \
+  'return core != 0 && core == core_of_this_thread();' \
+  'return false && core == core_of_this_thread();' \
+  failure_idle_test:'*ItsPeerNeeds*'
 mutation failure_not_seen_by_who_waits release src/core/turnstile.cc \
   ' && control.failure().ok();' \
   ';' \
