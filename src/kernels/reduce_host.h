@@ -11,6 +11,8 @@
 namespace shardcomm::kernels {
 
 struct Sum {
+  static constexpr bool kScales = false;
+
   template <class V>
   SHARDCOMM_LANES static V combine(V a, V b) {
     return a + b;
@@ -86,6 +88,13 @@ struct BitXor : Sum {
   }
 };
 
+// The same operation, whose result is multiplied by a scale. It is code of its own, because a branch on the scale would
+// slow the sums that have none.
+template <class Op>
+struct Scaled : Op {
+  static constexpr bool kScales = true;
+};
+
 template <class Block, class Op>
 struct Reduction {
   using Parts = typename Block::Parts;
@@ -109,7 +118,6 @@ struct Reduction {
     bool large;
     Scalar divisor;
     Scalar scale;
-    bool scales;  // scale is not 1
     bool streaming = false;
     size_t blocks = 0;
     bool begins = true;        // with sources[0]; otherwise with what `scratch` holds
@@ -161,10 +169,8 @@ struct Reduction {
 
   SHARDCOMM_LANES static Parts finished(Parts sum, const Pass& pass) {
     for (size_t j = 0; j < kParts; ++j) sum.part[j] = Op::finish(sum.part[j], pass.divisor);
-    if constexpr (std::is_floating_point_v<Scalar>) {
-      if (pass.scales) {
-        for (size_t j = 0; j < kParts; ++j) sum.part[j] = sum.part[j] * (typename Block::Accumulator{} + pass.scale);
-      }
+    if constexpr (Op::kScales) {
+      for (size_t j = 0; j < kParts; ++j) sum.part[j] = sum.part[j] * (typename Block::Accumulator{} + pass.scale);
     }
     return sum;
   }
@@ -222,6 +228,9 @@ struct Reduction {
   // Of short segments, finding out how many sources there are takes nearly as long as reading them, so the common
   // numbers are constants there.
   static void reduce(const HostReduce& args) {
+    if constexpr (std::is_floating_point_v<Scalar> && !Op::kScales) {
+      if (args.scale != 1) return Reduction<Block, Scaled<Op>>::reduce(args);
+    }
     if (kIsCommon && !args.large) {
       if (args.source_count == 2) return reduce_table(args, 2, false);
       if (args.source_count == 4) return reduce_table(args, 4, false);
@@ -243,8 +252,7 @@ struct Reduction {
                       .offset = skipped * Block::kElementBytes,
                       .large = large,
                       .divisor = static_cast<Scalar>(source_count),
-                      .scale = static_cast<Scalar>(args.scale),
-                      .scales = args.scale != 1},
+                      .scale = static_cast<Scalar>(args.scale)},
                      count * Block::kElementBytes);
       skipped = 0;
     }
